@@ -77,7 +77,7 @@ class Access(Members):
                 return  # another process was quicker
 
     async def list_teams(self, *, after: str = "", limit: int = 100) -> Sequence[Team]:
-        """By name, past `after`."""
+        """List the teams by name, past `after`."""
         return [_team(document) for document in await self._store.documents.find(DocumentFilter(TEAM), after, limit)]
 
     # --- API keys -------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ _key_body = msgspec.json.Decoder(KeyBody).decode
 
 
 def _actor_of_key(key_id: str) -> str:
-    """In whose name a key acts; the keys that it makes keep it as `created_by`."""
+    """Return the actor of a key; the keys that it makes keep it as `created_by`."""
     return f"key:{key_id}"
 
 

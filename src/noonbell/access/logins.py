@@ -49,9 +49,9 @@ class Logins:
         self._counting = asyncio.Lock()
 
     async def attempt(self, name: str, address: str) -> Attempt:
-        """Count an attempt as failed, before anybody looks at its password; `succeeded` takes that back.
+        """Count an attempt as failed before its password is verified; `succeeded` takes that back.
 
-        So those that come together count together: each finds the others in the count, however long a look takes.
+        So concurrent attempts count together: each finds the others in the count, however long a verification takes.
 
         Raises:
             LoginRefusedError: this account or address has to wait. That costs nothing further.

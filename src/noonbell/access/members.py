@@ -1,4 +1,4 @@
-"""Members of teams: who belongs to which, what each may do, and the one-time links by which they choose a password.
+"""Members of teams: their team, their scope, and the one-time links by which they choose a password.
 
 No user learns the password of another: a new user, or one who forgot the password, gets a link. It works once, for
 INVITATION_LASTS, and only the latest one does. The store has its hash.
@@ -103,7 +103,7 @@ class Members(People):
         """
         checked.check_password(password)
         link = await self._fitting_link(name, token)
-        # taken out first: of two who come at the same moment one finds nothing to take
+        # taken out first: of two simultaneous requests one finds nothing to take
         if link is None or not await self._store.documents.write(removed=removals(PASSWORD_LINK, [name])):
             raise LoginRefusedError(_USED)
         await self.set_password(name, password)

@@ -58,7 +58,7 @@ class People(Acting):
         return False
 
     async def create_admin(self, name: str, password: str) -> User:
-        """A user of the first team who may do everything there, and look after the teams."""
+        """Create a user of the first team with all rights there and the right to manage the teams."""
         chosen, allowed = checked.check_name("name", name), checked.check_password(password)
         body = UserBody(await self._shared.passwords.hash(allowed))
         write = DocumentWrite(USER, chosen, DEFAULT_TEAM, _encode(body).decode(), expected=0)
@@ -149,7 +149,7 @@ class People(Acting):
             raise LoginRefusedError(
                 "This link was used, has expired, or is not the latest; restart the service for a new one"
             )
-        # taken out first: of two who come at the same moment one finds nothing to take
+        # taken out first: of two simultaneous requests one finds nothing to take
         if not found or not await self._store.documents.write(removed=removals(FIRST_ADMIN, [_LINK_ID])):
             raise LoginRefusedError("This link was used a moment ago")
         try:
@@ -171,7 +171,7 @@ class People(Acting):
         return Session(token, csrf, user.name, moment(expires_at))
 
     async def session(self, token: str) -> tuple[Session, Caller] | None:
-        """The session of a cookie and who is behind it; None where it has ended."""
+        """Return the session of a cookie and its caller, or None if the session has ended."""
         found = await self._store.documents.find(DocumentFilter(SESSION, [digest(token)]))
         if not found:
             return None

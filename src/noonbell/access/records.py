@@ -123,7 +123,7 @@ class FailuresBody(msgspec.Struct, frozen=True):
 
 
 def implied(scopes: Iterable[Scope]) -> frozenset[Scope]:
-    """With the lesser ones: who may write may read."""
+    """Return the scopes with the lesser ones that they imply: write implies read."""
     return frozenset(SCOPES[: max((SCOPES.index(scope) + 1 for scope in scopes), default=0)])
 
 

@@ -175,7 +175,7 @@ class Batches:
         except TimeoutError as error:
             self._is_away(batch, TargetAwayError(repr(self.target), describe_error(error, self._mask)))
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
-            self._is_back()  # who refuses is there
+            self._is_back()  # a target that refuses a message is not away
             if len(batch) == 1:
                 _fail(batch[0], error)
                 return
@@ -243,7 +243,7 @@ class Batches:
         self._outage.worked("delivery", self._clock.elapsed())
 
     def _go_on(self, count: int) -> None:
-        """After a batch of so many streams: where it is back, twice as many may go next, or all."""
+        """Raise the bound after a batch of `count` streams to a target that is back: to twice as many, then to all."""
         if self._most is not None and self._away is None:
             self._most = 2 * self._most if count >= self._most else None
 

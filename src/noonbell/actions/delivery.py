@@ -127,7 +127,7 @@ class Deliverer(PeriodicService[Claiming]):
         return self._sender.dead
 
     def wake(self, *, more_due: bool = False) -> None:
-        """There may be messages: look now.
+        """Poll now, because there may be messages.
 
         With `more_due` schedules wait to be claimed. They go first: claims of messages stay small for a moment.
         """

@@ -52,7 +52,7 @@ class Guard:
         self._failure_logged = False
 
     def prepare(self) -> None:
-        """See to it that there is a guard, before a program starts: the less lies between its start and `watch`."""
+        """Start the guard if there is none, before a program starts, to shorten the time from its start to `watch`."""
         with self._lock:
             if self._input is None:
                 self._start()
@@ -79,7 +79,7 @@ class Guard:
         return frozenset(self._groups)
 
     def close(self) -> None:
-        """As if we had ended; returns when the guard has done its duty."""
+        """Act as if we had ended; return when the guard has killed what was left."""
         with self._lock:
             self._drop()
             self._groups.clear()
@@ -89,7 +89,7 @@ class Guard:
                 self.pid = None
 
     def leave_to_parent(self) -> None:
-        """In a forked child: programs and guard are the parent's, and its end must not wait for ours."""
+        """Drop all in a forked child: programs and guard are the parent's, and its end must not wait for ours."""
         self._lock = threading.Lock()
         self.pid = None  # not our child
         self._drop()
@@ -100,12 +100,12 @@ class Guard:
             return False
         try:
             os.write(self._input, line.encode())
-        except OSError:  # it is gone, or stands still and its input is full
+        except OSError:  # it is gone, or suspended and its input is full
             return False
         return True
 
     def _start(self) -> None:
-        """One that knows all groups, in place of the one before."""
+        """Start a guard that knows all groups, in place of the one before."""
         self._dismiss()
         self._drop()
         reading, writing = os.pipe()
@@ -132,7 +132,7 @@ class Guard:
             self._write("".join(f"+{group}\n" for group in self._groups))
 
     def _dismiss(self) -> None:
-        """One that only stands still would take the end of its input for ours when it goes on."""
+        """Kill the old guard: one that is only suspended would take the end of its input for ours when it goes on."""
         pid, self.pid = self.pid, None
         if pid is None:
             return

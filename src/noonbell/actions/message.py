@@ -127,7 +127,7 @@ def _written(at: int) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A text as it stands inside a JSON text, without the quotes."""
+    """Return a text in its JSON form, without the quotes."""
     return _encode(value).decode()[1:-1]
 
 

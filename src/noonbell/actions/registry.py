@@ -108,7 +108,7 @@ class Actions:
         return text if self.secrets is None else self.secrets.mask(text)
 
     def wake(self, *, more_due: bool = False) -> None:
-        """There may be messages to deliver; `more_due` as for the deliverer."""
+        """Wake the deliverer, because there may be messages; `more_due` is passed to it."""
         if self._deliverer is not None:
             self._deliverer.wake(more_due=more_due)
 
@@ -156,7 +156,7 @@ class Actions:
         raise NoonbellError(f"Unknown kind of action: {kind!r}; known are {', '.join(KINDS)}", kind=kind)
 
     def _message(self, stored: StoredSchedule, start: Start) -> Callable[[], Any]:
-        """For a message run that has not ended inside its claim: a repeat, or one that a person asked for."""
+        """Return the call of a message run that has not ended inside its claim: a repeat, or a manual one."""
 
         async def send() -> Finished:
             return Finished(messages=[message_of(stored, start, self._clock.now())])

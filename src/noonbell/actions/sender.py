@@ -135,7 +135,7 @@ class Sender:
         self._give_up(served.delivery, number, attempt + 1, error)
 
     async def _try(self, target: Target, body: str, limit: TimeLimit) -> str | None:
-        """One attempt; returns what went wrong."""
+        """Make one attempt; return the error, if any."""
         limit.begin()
         try:
             await target.deliver(body)

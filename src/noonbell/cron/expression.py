@@ -262,7 +262,7 @@ class CronExpression:
         return tables
 
     def _once(self, dst: str) -> bool:
-        """The policy `once` is for those who named an hour; 'every hour' means elapsed hours."""
+        """Return whether the policy `once` applies. It is for named hours; 'every hour' means elapsed hours."""
         if dst != "once":
             raise ValueError(f"dst is {dst!r}; it must be 'literal' or 'once'")
         return self._masks[1] != FULL_MASKS["hour"]

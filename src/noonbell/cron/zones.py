@@ -73,7 +73,7 @@ class Zone:
         raise OverflowError("the instant lies outside the years 1 to 9999")
 
     def offset(self, at: int) -> int:
-        """Seconds to add to UTC for civil time at the UTC second `at`."""
+        """Return the seconds to add to UTC for civil time at the UTC second `at`."""
         return self.segment(at).offset
 
     def transitions(self, start: int, end: int) -> list[tuple[int, int, int]]:

@@ -6,7 +6,7 @@ from noonbell.errors.base import NoonbellError
 
 
 class CronError(NoonbellError):
-    """Something about a cron expression."""
+    """The base class of errors about cron expressions."""
 
 
 class InvalidCronExpressionError(CronError):

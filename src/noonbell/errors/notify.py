@@ -8,7 +8,7 @@ from noonbell.errors.base import NoonbellError
 
 
 class NotifyError(NoonbellError):
-    """Something about a channel or a rule; nothing was changed."""
+    """The base class of errors about channels and rules; nothing was changed."""
 
 
 class ChannelInvalidError(NotifyError):

@@ -1,4 +1,4 @@
-"""Errors of signed messages and of those who receive them."""
+"""Errors of signed messages and their receivers."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _MOST_FILE_PROBLEMS: Final = 100
 
 
 class ScheduleError(NoonbellError):
-    """Something about a durable schedule; nothing was changed."""
+    """The base class of errors about durable schedules; nothing was changed."""
 
 
 class ScheduleInvalidError(ScheduleError):
@@ -138,7 +138,7 @@ class ScheduleFileInvalidError(ScheduleError):
 
 
 class PlanOutdatedError(ScheduleError):
-    """Something else has changed the schedules since the plan was made; nothing was applied."""
+    """The schedules were changed since the plan was made; nothing was applied."""
 
     schedule_id: str
 

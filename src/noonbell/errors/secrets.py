@@ -6,7 +6,7 @@ from noonbell.errors.base import NoonbellError
 
 
 class SecretError(NoonbellError):
-    """Something about a secret. No message here ever holds a value, or a part of one."""
+    """The base class of errors about secrets. No message here ever holds a value, or a part of one."""
 
 
 class SecretInvalidError(SecretError):
@@ -20,7 +20,7 @@ class SecretInvalidError(SecretError):
 
 
 class SecretReferenceError(SecretError):
-    """A reference cannot be understood or followed. `place` says where it stands."""
+    """A reference cannot be parsed or resolved. `place` names its place."""
 
     place: str
     reason: str

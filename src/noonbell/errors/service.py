@@ -25,7 +25,7 @@ class SettingsInvalidError(NoonbellError):
 
 
 class AccessError(NoonbellError):
-    """Something about teams, API keys, users or logins."""
+    """The base class of errors about teams, API keys, users or logins."""
 
 
 class AccessInvalidError(AccessError):
@@ -62,7 +62,7 @@ class LoginRefusedError(AccessError):
 
 
 class MonitorError(NoonbellError):
-    """Something about a heartbeat monitor; nothing was changed."""
+    """The base class of errors about heartbeat monitors; nothing was changed."""
 
 
 class MonitorInvalidError(MonitorError):

@@ -186,7 +186,7 @@ class HostTimeZoneError(NoonbellError, ValueError):
 
 
 class InitializationError(NoonbellError):
-    """Something unexpected stopped `initialize`; the original is `details["cause"]` and `__cause__`."""
+    """An unexpected error stopped `initialize`; the original is `details["cause"]` and `__cause__`."""
 
     cause: BaseException
 

@@ -111,7 +111,7 @@ def _bare_range(cursor: Cursor) -> bool:
 
 
 def read_clock(cursor: Cursor, *, bare: bool) -> Clock | None:
-    """One time of day; None, and nothing taken, where none stands here."""
+    """Read one time of day; None, and nothing taken, if none comes next."""
     token, place = cursor.peek(), cursor.place()
     if token.low in CLOCK_WORDS and token.kind == "word":
         cursor.next()
@@ -173,7 +173,7 @@ def _with_half(cursor: Cursor, said: tuple[int, int, int], place: Place, *, padd
 
 
 def _fraction(cursor: Cursor) -> Clock | None:
-    """Half past nine, quarter to five."""
+    """Read a fraction of an hour: half past nine, quarter to five."""
     before, place = cursor.at, cursor.place()
     minute = 30 if cursor.next().low == "half" else 15
     earlier = cursor.next().low == "to"

@@ -54,7 +54,7 @@ class Cursor:
         return Place(token.start, token.end)
 
     def since(self, first: Place) -> Place:
-        """From `first` to the token that was taken last."""
+        """Return the place from `first` to the token that was taken last."""
         return Place(first.start, max(first.end, self._tokens[self.at - 1].end if self.at else 0))
 
     # --- numbers ------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def _refuse_vague_part(sense: Sense) -> None:
 
 
 def _refuse_unused(sense: Sense) -> None:
-    """Parts that would say nothing where they stand."""
+    """Refuse parts without a meaning in this phrase."""
     phrase = sense.phrase
     window, anchor = phrase.window, phrase.anchor
     if window is not None and (phrase.rhythm is None or phrase.times) and not phrase.minutes:

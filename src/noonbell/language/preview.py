@@ -55,7 +55,7 @@ def coming(understood: Understood, after: datetime, count: int, dst: DstPolicy =
 def coming_surprises(
     expression: CronExpression, start: datetime, zone: tzinfo, dst: DstPolicy = "literal"
 ) -> tuple[Surprise, ...]:
-    """Those of the year after `start`, or of what is left of the calendar."""
+    """Return the surprises of the year after `start`, or of what is left of the calendar."""
     since = start.astimezone(UTC)
     end = since + _LOOK_AHEAD if since < _CALENDAR_END - _LOOK_AHEAD else _CALENDAR_END
     return tuple(dst_surprises(expression, zone, since, end, dst=dst))

@@ -169,7 +169,7 @@ def _share_unit(cursor: Cursor) -> Unit | None:
 
 
 def read_duration(cursor: Cursor) -> list[tuple[Fraction, Unit]] | None:
-    """A length in one or several units; None, and nothing taken, where none stands here."""
+    """Read a length in one or several units; None, and nothing taken, if none comes next."""
     first = _part(cursor)
     if first is None:
         return None
@@ -194,7 +194,7 @@ def _smaller(unit: Unit, than: Unit) -> bool:
 
 
 def _part(cursor: Cursor) -> tuple[Fraction, Unit] | None:
-    """One number and its unit; a unit alone is one of it."""
+    """Read one number and its unit; a unit alone is one of it."""
     before = cursor.at
     amount = Fraction(1)
     if cursor.sees("half", "quarter") and _fraction_of(cursor):

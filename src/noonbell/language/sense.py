@@ -41,7 +41,7 @@ class Sense:
         return self.cursor.refusal(reason, place, accepted, suggestions)
 
     def instead(self, place: Place, *words: str) -> tuple[str, ...]:
-        """The text with each of these in place of what stands there."""
+        """Return the text with each of these words in the given place."""
         return tuple(self.cursor.replaced(place, word) for word in words)
 
     def said(self, place: Place) -> str:

@@ -3,7 +3,7 @@
     read_time("yesterday at 9", now_in_the_zone)     # a civil time, without an offset
     read_time("2 hours ago", now_in_the_zone)        # an instant, with one
 
-ISO 8601 is read as it stands. A day without a time is its midnight. Schedules have a grammar of their own (`grammar`);
+ISO 8601 is read as well. A day without a time is its midnight. Schedules have a grammar of their own (`grammar`);
 this one is for questions about a moment.
 """
 

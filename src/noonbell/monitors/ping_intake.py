@@ -60,5 +60,5 @@ _hearings: WeakKeyDictionary[object, Hearing] = WeakKeyDictionary()
 
 
 def hearing_of(store: object, now: int) -> Hearing:
-    """The hearing on a store, the same for all who work on it; one that is new begins now."""
+    """Return the hearing of a store, the same for all that work on it; a new one begins now."""
     return _hearings.setdefault(store, Hearing(now))

@@ -344,7 +344,7 @@ def _signer(channel_id: str) -> str:
 
 
 def _facts(body: ChannelBody) -> str:
-    """For the audit: everything but the secrets."""
+    """Return the facts for the audit log: everything but the secrets."""
     facts = {"name": body.name, "kind": body.kind, "config": sealing.shown(body), "enabled": body.enabled}
     return _encode(facts).decode()
 

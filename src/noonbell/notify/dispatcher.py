@@ -200,7 +200,7 @@ class NotificationDispatcher(PeriodicService[DispatchResult]):
         self._on_messages: Callable[[], None] = _ignore_messages
 
     def look_at(self, at: int | None) -> None:
-        """See to it that there is a look at `at`, or sooner."""
+        """Plan a pass at `at`, or sooner."""
         if at is not None and at < self._planned:
             self._wakeup.set()
 
@@ -280,7 +280,7 @@ class NotificationDispatcher(PeriodicService[DispatchResult]):
         return found[0] if found else None
 
     async def close(self) -> None:
-        """Nothing is delivered any more; what is delivered later opens all again."""
+        """Close what is open; the next delivery opens it again."""
         self._targets.clear()
         await self.sender.close()
 

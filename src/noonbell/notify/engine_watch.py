@@ -76,7 +76,7 @@ class EngineWatch(PeriodicService[LaneSeen]):
 
     @property
     def poll_age(self) -> float:
-        """Seconds since an engine of the lane completed a poll, as far as is known here."""
+        """Return the seconds since an engine of the lane completed a poll, as far as is known here."""
         return self._clock.elapsed() - self._polled
 
     @property

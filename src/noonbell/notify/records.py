@@ -40,7 +40,7 @@ def state_id(channel_id: str, lane: str) -> str:
 
 
 class ChannelBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A channel. Where a value of `config` is secret, a reference to a secret stands; `sealed` names our own ones."""
+    """A channel. A secret value of `config` is replaced by a reference to a secret; `sealed` names our own ones."""
 
     name: str
     kind: str

@@ -34,5 +34,5 @@ def _value(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    # JSON's escapes are TOML's too; the one control character that JSON lets stand is not allowed there
+    # JSON's escapes are TOML's too; the one control character that JSON does not escape is not allowed there
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

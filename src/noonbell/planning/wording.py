@@ -127,7 +127,7 @@ def _counted(found: tuple[str, ...]) -> list[str]:
 
 
 def _shift(found: Signature) -> str | None:
-    """By how much all of them come later or earlier, where that is the same for all."""
+    """Describe by how much all of them come later or earlier, if that is the same for all."""
     if len(found.gone) != len(found.new):
         return None
     shifts = {_seconds(new) - _seconds(gone) for gone, new in zip(found.gone, found.new, strict=True)}

@@ -32,7 +32,7 @@ KEY_PREFIX: Final = "whsec_"
 # What the specification asks for.
 SHORTEST_KEY: Final = 24
 LONGEST_KEY: Final = 64
-# More than anybody rotates; each costs a comparison.
+# More than any rotation needs; each costs a comparison.
 _MOST_SIGNATURES: Final = 32
 
 

@@ -81,7 +81,7 @@ class _Resolver(abc.AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is held open."""
 
 
 class _Response(aiohttp.ClientResponse):
@@ -204,7 +204,7 @@ class AiohttpClient:
         return target
 
     async def _exchange(self, step: Step, request: Outgoing, followed: int, began: float) -> Incoming | tuple[int, str]:
-        """One request on the wire: the answer, or the status and place of a redirect that is to be followed."""
+        """Send one request; return the answer, or the status and place of a redirect that is to be followed."""
         target = step.target
         try:
             if self._wire is None:
@@ -236,7 +236,7 @@ class AiohttpClient:
     async def _by_session(
         self, step: Step, request: Outgoing, followed: int, began: float
     ) -> Incoming | tuple[int, str]:
-        """By way of a proxy, which aiohttp's session knows how to speak to."""
+        """Send the request through a proxy, by aiohttp's session, which has the protocol for it."""
         async with self._session.request(
             step.method,
             _yarl_url(step.target),

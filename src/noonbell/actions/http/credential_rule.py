@@ -23,7 +23,7 @@ HIDDEN: Final = "***"
 # `XSRFToken` has the words xsrf and token, `X-Amz-Signature` x, amz and signature.
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", re.ASCII)
 _WORDS: Final = frozenset("auth authentication bearer creds csrf hmac jwt otp pass pat psw pw pwd sig xsrf".split())
-# Anywhere in the name, without what stands between its words.
+# Anywhere in the name, without the separators of its words.
 _PIECE: Final = re.compile(
     r"secret(?!ar)|cookie|passw|passphrase|passcode|credential|signature|authorization|sess(?:ion)?id"
     r"|(?:access|auth|bearer|refresh|session)tokens"

@@ -94,7 +94,7 @@ def _written(found: _Found) -> Written:
 
 
 def _places(action: Mapping[str, Any]) -> Iterator[_Found]:
-    """All places of an action where a credential may stand, with what stands there: literal, reference or nothing."""
+    """Yield all places of an action for a credential, with their content: a literal, a reference or nothing."""
     for name, value in _mapping(action, "headers").items():
         if is_credential_header(name):
             yield _Found(f"header:{name}", name, ("headers", name), value)

@@ -92,7 +92,7 @@ def check_http(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_authorization(checked: Mapping[str, Any]) -> None:
-    """Refuse two ways of saying who one is."""
+    """Refuse two ways of authentication."""
     ways = [
         name
         for name, there in (

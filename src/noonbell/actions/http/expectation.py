@@ -5,7 +5,7 @@
     "assert": {"json_path": "$.state", "equals": "ready"}
     "assert": {"json_path": "$.error", "exists": false}
 
-Both kinds of assertion may stand together; then both must hold. A body that was cut is looked at as far as it came, and
+Both kinds of assertion may be combined; then both must hold. A body that was cut is looked at as far as it came, and
 cannot be read as JSON.
 """
 
@@ -66,7 +66,7 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: true is not 1, at any depth."""
+    """Return whether two values are equal as JSON: true is not 1, at any depth."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,4 +1,4 @@
-"""Paths into JSON, a small language of our own: where a value stands, and nothing that could run.
+"""Paths into JSON, a small language of our own: the place of a value, and nothing that could run.
 
     $                 the whole
     $.a.b             the key "b" of the object at "a"; letters, digits, "_" and "-"
@@ -112,7 +112,7 @@ _WANTED: Final = "wanted"
 
 @lru_cache(maxsize=1024)
 def _only(step: Step) -> type[msgspec.Struct]:
-    """A type that takes one value of an object or a list as it stands, and passes over the others."""
+    """Return a type that keeps one value of an object or a list undecoded, and skips the others."""
     wanted = (_WANTED, msgspec.Raw, msgspec.Raw())
     if isinstance(step, str):
         return msgspec.defstruct("Object", [wanted], rename={_WANTED: step})

@@ -85,8 +85,8 @@ class HttpJob:
         """The request with these secrets.
 
         Raises:
-            SecretError: a secret is missing, or cannot stand where it is referred to.
-            EgressRefusedError: the URL, which came from a secret, is none.
+            SecretError: a secret is missing, or not allowed where it is referred to.
+            EgressRefusedError: the URL, which came from a secret, is not a URL.
         """
         if self._ready is not None:
             return self._ready

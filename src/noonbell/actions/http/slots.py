@@ -32,7 +32,7 @@ class HttpLimits(msgspec.Struct, frozen=True):
 
 
 class _Host:
-    """One host: how many of its slots are taken, and who waits, by schedule in the order of their turns."""
+    """One host: its taken slots, and the waiting requests by schedule, in the order of their turns."""
 
     __slots__ = ("busy", "waiting")
 

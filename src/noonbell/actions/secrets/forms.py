@@ -160,7 +160,7 @@ def _pieces(value: str) -> list[str]:
 
 
 def _fixed(form: str, size: int) -> Pattern:
-    """A text as it stands: a few tokens by which it is found, and the rest in one."""
+    """Return the pattern of a fixed text: a few tokens by which it is found, and the rest in one."""
     # signs outside ASCII are several bytes: their length in text and in bytes differs
     compared = form[:_ENOUGH_SIGNS] if form.isascii() else form
     tokens = tuple(Token((re.escape(piece),)) for piece in (*compared[:LURE_TOKENS], compared[LURE_TOKENS:]) if piece)

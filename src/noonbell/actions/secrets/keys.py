@@ -183,7 +183,7 @@ def create_key_file(path: Path) -> KeyRing:
 def add_key(path: Path) -> KeyRing:
     """Put a fresh key on top of a key file: the old file or the whole new one is there, whenever this is cut short."""
     ring = read_keys(path).with_new_key()
-    # A link keeps pointing where it did. The fixed name is also the lock: two who add at once do not lose a key.
+    # A link keeps its target. The fixed name is also the lock: two processes that add at once do not lose a key.
     target = path.resolve()
     draft = target.with_name(target.name + ".new")
     try:

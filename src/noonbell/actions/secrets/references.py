@@ -141,7 +141,7 @@ def _encoder(kind: Kind, text: str, at: int, name: str, place: str) -> Callable[
         return quote_plus
     if kind == "json":
         if not _within_json_string(text, at):
-            raise SecretReferenceError(place, f"${{secrets.{name}}} stands outside of a JSON string; put it in quotes")
+            raise SecretReferenceError(place, f"${{secrets.{name}}} is outside of a JSON string; put it in quotes")
         return lambda value: json.dumps(value)[1:-1]
     return lambda value: value
 

@@ -192,7 +192,7 @@ class Secrets:
         return await self._sealing().of(schedule_id, team)
 
     async def made_signing_keys(self, schedule_id: str, team: str = DEFAULT_TEAM) -> Sequence[SigningKey]:
-        """As `signing_keys`, but without making one: empty if the first was not requested yet."""
+        """Return the same as `signing_keys`, but make none: empty if the first was not requested yet."""
         return await self._sealing().made(schedule_id, team)
 
     async def rotate_signing_keys(

@@ -58,7 +58,7 @@ class SigningKeys:
         return in_use(await self._changed(schedule_id, team, lambda keys: keys or (new_key(now),)), now)
 
     async def made(self, schedule_id: str, team: str) -> list[SigningKey]:
-        """As `of`, but without making one: empty if the first was not requested yet."""
+        """Return the same as `of`, but make none: empty if the first was not requested yet."""
         known = next(iter(await self._documents.get_secrets(team, [schedule_id])), None)
         return [] if known is None else in_use(self._opened(known), self._clock.now())
 

@@ -126,7 +126,7 @@ class CeleryTasks:
     # --- in the thread --------------------------------------------------------------------------------------------
 
     async def _in_turn(self, work: Any) -> None:
-        """One thread at most: the next waits until the one that was given up has come back."""
+        """Run the work in a thread, one at most: raise TargetAwayError while one that was given up still runs."""
         if self._busy:
             raise TargetAwayError(repr(self), "what was sent before has not come to an end")
         self._busy = True

@@ -47,4 +47,4 @@ class Function:
             raise TypeError("it returned a coroutine, which is not awaited in a thread; register an async def")
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

@@ -120,7 +120,7 @@ def _unpacked(credentials: str) -> str:
 
 
 def _long_enough(values: Iterable[str]) -> Iterator[str]:
-    """Those that can be masked: shorter ones turn up in ordinary text."""
+    """Return the texts that can be masked: shorter ones occur in ordinary text."""
     for value in values:
         try:
             check_value(value)

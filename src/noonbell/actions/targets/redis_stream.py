@@ -171,9 +171,9 @@ class RedisStream:
 
 
 def _key_of_ids(key: str) -> str:
-    """A key beside the stream's, on the same server of a cluster.
+    """Return a second key next to the stream's, on the same server of a cluster.
 
-    There the hash tag decides: what stands between the first brace that opens and the first after it that closes. Where
+    There the hash tag decides: the text between the first brace that opens and the first after it that closes. Where
     that is nothing, the whole key decides; it becomes the tag then, which holds no closing brace.
     """
     opened = key.find("{")
