@@ -57,7 +57,7 @@ def in_parts(messages: Iterable[Numbered], most: int) -> Iterator[list[Numbered]
         yield part
 
 
-class _Handed:
+class _Request:
     """The messages that one stream has handed over, and the future of their delivery."""
 
     __slots__ = ("bodies", "end", "length")
@@ -81,7 +81,7 @@ class Batches:
         self._seconds = longest_seconds
         self._mask = mask
         self._outage = Outage(f'The target "{name}"', "what is sent there waits until it is back", logger)
-        self._waiting: list[_Handed] = []
+        self._waiting: list[_Request] = []
         self._worker: asyncio.Task[None] | None = None
         self._away: TargetAwayError | None = None
         self._pause = 0
@@ -98,11 +98,11 @@ class Batches:
         """
         if self._is_known_away:
             return False
-        handed = _Handed(bodies)
-        self._waiting.append(handed)
+        request = _Request(bodies)
+        self._waiting.append(request)
         if self._worker is None:
             self._worker = asyncio.ensure_future(self._work())
-        return await handed.end
+        return await request.end
 
     @property
     def _is_known_away(self) -> bool:
@@ -133,7 +133,7 @@ class Batches:
             await asyncio.wait([self._worker])
 
     async def _work(self) -> None:
-        under_way: list[_Handed] = []
+        under_way: list[_Request] = []
         try:
             while self._waiting:
                 under_way = self._gathered()
@@ -143,33 +143,33 @@ class Batches:
         finally:
             self._worker = None
             waiting, self._waiting = self._waiting, []
-            for handed in under_way:
-                _fail(handed, TargetAwayError(repr(self.target), "it was given up when the delivery ended"))
-            for handed in waiting:
-                _resolve(handed, sent=False)
+            for request in under_way:
+                _fail(request, TargetAwayError(repr(self.target), "it was given up when the delivery ended"))
+            for request in waiting:
+                _resolve(request, sent=False)
 
-    def _gathered(self) -> list[_Handed]:
+    def _gathered(self) -> list[_Request]:
         """The next batch: whole streams, as many as may go together."""
         count = length = 0
         taken = 0
-        for handed in self._waiting:
-            count += len(handed.bodies)
-            length += handed.length
+        for request in self._waiting:
+            count += len(request.bodies)
+            length += request.length
             if taken and (count > self.target.most_together or length > LONGEST_BATCH):
                 break
             taken += 1
         batch, self._waiting = self._waiting[:taken], self._waiting[taken:]
-        return [handed for handed in batch if not handed.end.done()]  # without those that gave up waiting
+        return [request for request in batch if not request.end.done()]  # without those that gave up waiting
 
-    async def _send(self, batch: list[_Handed]) -> None:
+    async def _send(self, batch: list[_Request]) -> None:
         if not batch:
             return
         if self._is_known_away:  # since the other half of what was refused
-            for handed in batch:
-                _resolve(handed, sent=False)
+            for request in batch:
+                _resolve(request, sent=False)
             return
         try:
-            in_time = await self._deliver([body for handed in batch for body in handed.bodies])
+            in_time = await self._deliver([body for request in batch for body in request.bodies])
         except TargetAwayError as error:
             self._is_away(batch, error)
         except TimeoutError as error:
@@ -187,8 +187,8 @@ class Batches:
                 self._is_away(batch, TargetAwayError(repr(self.target), f"it took longer than {self._seconds:g} s"))
                 return
             self._is_back()
-            for handed in batch:
-                _resolve(handed)
+            for request in batch:
+                _resolve(request)
 
     async def _deliver(self, bodies: Sequence[str]) -> bool:
         """Return True when all have arrived, False where that took too long."""
@@ -216,7 +216,7 @@ class Batches:
         logger.error("delivery abandoned target=%r: it was cancelled and does not end", self._name)
         call.add_done_callback(_forget)
 
-    def _is_away(self, batch: list[_Handed], error: TargetAwayError) -> None:
+    def _is_away(self, batch: list[_Request], error: TargetAwayError) -> None:
         """The batch fails, but for what has arrived of it; what waits is not sent."""
         away = TargetAwayError(error.target, _printable(self._mask(error.reason)))
         if error.arrived:
@@ -226,15 +226,15 @@ class Batches:
         self._outage.failed("delivery", away.reason, self._clock.elapsed())
         arrived = error.arrived
         waiting, self._waiting = self._waiting, []
-        for handed in waiting:
-            _resolve(handed, sent=False)
-        for handed in batch:
-            here = min(arrived, len(handed.bodies))
+        for request in waiting:
+            _resolve(request, sent=False)
+        for request in batch:
+            here = min(arrived, len(request.bodies))
             arrived -= here
-            if here == len(handed.bodies):
-                _resolve(handed)
+            if here == len(request.bodies):
+                _resolve(request)
             else:
-                _fail(handed, TargetAwayError(away.target, away.reason, here))
+                _fail(request, TargetAwayError(away.target, away.reason, here))
 
     def _is_back(self) -> None:
         if self._away is not None:
@@ -258,13 +258,13 @@ def _forget(call: asyncio.Future[None]) -> None:
         call.exception()
 
 
-def _resolve(handed: _Handed, *, sent: bool = True) -> None:
-    if not handed.end.done():
-        handed.end.set_result(sent)
+def _resolve(request: _Request, *, sent: bool = True) -> None:
+    if not request.end.done():
+        request.end.set_result(sent)
 
 
-def _fail(handed: _Handed, error: Exception) -> None:
-    if handed.end.done():
+def _fail(request: _Request, error: Exception) -> None:
+    if request.end.done():
         return
     # a future takes no StopIteration
-    handed.end.set_exception(NoonbellError(describe_error(error)) if isinstance(error, StopIteration) else error)
+    request.end.set_exception(NoonbellError(describe_error(error)) if isinstance(error, StopIteration) else error)

@@ -63,7 +63,7 @@ def read_times(cursor: Cursor, phrase: Phrase, *, bare: bool) -> bool:
 
 
 def read_window(cursor: Cursor, phrase: Phrase, *words: str) -> bool:
-    """The times after 'from' or 'between'; a single time after 'from' is where a rhythm begins."""
+    """The times after 'from' or 'between'; a single time after 'from' is where a recurrence begins."""
     before = cursor.at
     first = read_clock(cursor, bare=True)
     if first is None:
@@ -228,7 +228,7 @@ def read_past_the_hour(cursor: Cursor, phrase: Phrase) -> bool:
     side = cursor.take(*_AFTER, *_BEFORE) if said else None
     listed, the_hour = cursor.sees("every", "each", "hours"), cursor.sees_in_row("the", "hour")
     # 'every hour at 5 past': which hours was said before
-    hourly = phrase.rhythm is not None and phrase.rhythm.unit == "hour" and not _sees_hour(cursor)
+    hourly = phrase.recurrence is not None and phrase.recurrence.unit == "hour" and not _sees_hour(cursor)
     if said is None or side is None or not (listed or the_hour or hourly):
         cursor.at = before
         return False

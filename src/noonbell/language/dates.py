@@ -191,7 +191,7 @@ def _period(cursor: Cursor, phrase: Phrase, listed: Listed, *, article: bool) ->
     if quarter and listed.values != {1}:
         raise cursor.refusal("of a quarter only the first day is known", place, ("the first day of the quarter",))
     if count * number > 1:
-        put_rhythm(cursor, phrase, EveryUnits(count * number, "month", place, is_quarter=quarter))
+        put_recurrence(cursor, phrase, EveryUnits(count * number, "month", place, is_quarter=quarter))
     _put_days(cursor, phrase, listed, repeats=True)
 
 
@@ -204,19 +204,19 @@ def _put_days(cursor: Cursor, phrase: Phrase, listed: Listed, *, repeats: bool) 
     phrase.days = Values(values, place, repeats or not listed.single or known is not None)
 
 
-def put_rhythm(cursor: Cursor, phrase: Phrase, rhythm: EveryUnits) -> None:
-    """A rhythm within the day and a cycle of days go together; two of a kind do not."""
-    if (rhythm.count, rhythm.unit) == (1, "year"):
-        phrase.yearly = rhythm.place
+def put_recurrence(cursor: Cursor, phrase: Phrase, recurrence: EveryUnits) -> None:
+    """A recurrence within the day and a cycle of days go together; two of a kind do not."""
+    if (recurrence.count, recurrence.unit) == (1, "year"):
+        phrase.yearly = recurrence.place
         return
-    fine = rhythm.unit in ("second", "minute", "hour")
-    known = phrase.rhythm if fine else phrase.cycle
-    if known is not None and (known.count, known.unit) != (rhythm.count, rhythm.unit):
-        raise cursor.refusal("how often was said before", rhythm.place)
+    fine = recurrence.unit in ("second", "minute", "hour")
+    known = phrase.recurrence if fine else phrase.cycle
+    if known is not None and (known.count, known.unit) != (recurrence.count, recurrence.unit):
+        raise cursor.refusal("how often was said before", recurrence.place)
     if fine:
-        phrase.rhythm = rhythm
+        phrase.recurrence = recurrence
     else:
-        phrase.cycle = rhythm
+        phrase.cycle = recurrence
 
 
 # --- months and dates -------------------------------------------------------------------------------------------------

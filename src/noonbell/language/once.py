@@ -50,7 +50,7 @@ def _with_nothing_else(sense: Sense, at: datetime) -> datetime:
 def _refuse_rest(sense: Sense) -> None:
     phrase = sense.phrase
     for extra in (
-        phrase.rhythm, phrase.cycle, phrase.share, phrase.minutes, phrase.hours, phrase.window, phrase.anchor,
+        phrase.recurrence, phrase.cycle, phrase.share, phrase.minutes, phrase.hours, phrase.window, phrase.anchor,
         phrase.days, phrase.months,
     ):  # fmt: skip
         if extra is not None:

@@ -100,7 +100,7 @@ class Phrase:
     """All that was said. A slot that is None or empty was not mentioned."""
 
     text: str
-    rhythm: EveryUnits | None = None  # in seconds, minutes or hours
+    recurrence: EveryUnits | None = None  # in seconds, minutes or hours
     cycle: EveryUnits | None = None  # in days, weeks or months
     share: Share | None = None
     times: list[Clock] = field(default_factory=list)

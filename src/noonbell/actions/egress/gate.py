@@ -45,7 +45,7 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _MOST_ADDRESSES: Final = 64
 # As many as there are requests under way by default; a name server that does not answer holds up its callers.
-_askers: Final = ResolverThreads(256)
+_resolvers: Final = ResolverThreads(256)
 
 
 class ApprovedRoute(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ current_passage: ContextVar[ApprovedRoute | None] = ContextVar("noonbell_egress_
 
 async def look_up(host: str, port: int) -> Sequence[str]:
     """Ask the system's resolver. The only place of the package that does."""
-    found = await _askers.ask(
+    found = await _resolvers.ask(
         lambda: socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_ADDRCONFIG
         )
