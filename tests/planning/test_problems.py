@@ -59,7 +59,7 @@ CASES = {
         "[schedules.report]\n",
         "schedules:\n  report: {}\n",
         [
-            ("1:12", "2:11", "schedules.report says no time; give it one of "),
+            ("1:12", "2:11", "schedules.report has no time; give it one of "),
             ("1:12", "2:3", "schedules.report.action is missing"),
         ],
     ),

@@ -151,7 +151,7 @@ class People(Acting):
             )
         # taken out first: of two simultaneous requests one finds nothing to take
         if not found or not await self._store.documents.write(removed=removals(FIRST_ADMIN, [_LINK_ID])):
-            raise LoginRefusedError("This link was used a moment ago")
+            raise LoginRefusedError("This link has just been used")
         try:
             return await self.create_admin(name, password)
         except BaseException:

@@ -140,7 +140,7 @@ def check_scopes(value: object) -> tuple[Scope, ...]:
 def check_name(field: str, value: object) -> str:
     """Return the valid name of a team or a user; it appears in URLs and in the audit log."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        right = "must be 1 to 63 small letters, digits, '_', '.' or '-', beginning with a letter or digit"
+        right = "must be 1 to 63 lowercase letters, digits, '_', '.' or '-', beginning with a letter or digit"
         raise AccessInvalidError(field, value, right)
     return value
 

@@ -100,7 +100,7 @@ class _Edits:
         if does is None:
             return None
         if stored.enabled != seen.enabled:
-            raise PlanOutdatedError(stored.schedule_id, "has had its time")
+            raise PlanOutdatedError(stored.schedule_id, "has ended")
         return does(stored)
 
     def _changed(self, stored: StoredSchedule) -> Edit:

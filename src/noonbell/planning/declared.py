@@ -148,7 +148,7 @@ class Declarations:
         if len(short) > 1:
             fields["type"], fields["spec"] = "cron", _SPECS["cron"]
         elif not short and "spec" not in value:
-            reason = 'says no time; give it one of cron = "0 9 * * *", every = "15m" and at = "2026-12-01T09:00"'
+            reason = 'has no time; give it one of cron = "0 9 * * *", every = "15m" and at = "2026-12-01T09:00"'
             self._document.complain(path, NOTHING, reason)
             kind = fields.get("type")
             fields["type"] = kind if isinstance(kind, str) and kind in _SPECS else "cron"

@@ -114,7 +114,7 @@ class _Values:
             if key in found:
                 first = self._document.keys[inner]
                 self._document.keys[inner] = place
-                self._document.complain(inner, NOTHING, f"is there twice; first in line {first.line}", key=True)
+                self._document.complain(inner, NOTHING, f"is given twice; first in line {first.line}", key=True)
                 self._document.keys[inner] = first
                 continue
             self._document.keys[inner] = place

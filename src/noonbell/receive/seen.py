@@ -95,6 +95,6 @@ class MemorySeen:
 
 def check_times(ttl: timedelta, busy_for: timedelta) -> None:
     if ttl <= timedelta(0):
-        raise ValueError(f"ttl {ttl} must be longer than nothing")
+        raise ValueError(f"ttl {ttl} must be above zero")
     if busy_for <= timedelta(0):
-        raise ValueError(f"busy_for {busy_for} must be longer than nothing")
+        raise ValueError(f"busy_for {busy_for} must be above zero")

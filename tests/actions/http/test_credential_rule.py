@@ -128,7 +128,7 @@ def test_a_token_as_the_user_of_basic_auth() -> None:
     veiled = credentials.veiled(stored)
     assert veiled["auth"] == {"basic": {"user": KEPT, "password": ""}}
     assert credentials.unveiled(veiled, stored) == stored
-    with pytest.raises(ScheduleInvalidError, match="nothing is kept"):
+    with pytest.raises(ScheduleInvalidError, match="no value is stored"):
         credentials.unveiled(veiled | {"auth": {"basic": {"user": KEPT, "password": "another"}}}, stored)
 
 

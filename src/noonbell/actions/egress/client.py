@@ -165,7 +165,7 @@ class AiohttpClient:
         target = self._read(request.url)
         step = Step(request.method.upper(), target, _headers_of(request, target.userinfo), request.body)
         if not request.verify and not self._egress.policy.allow_unverified:
-            raise EgressRefusedError(step.target.where, "TLS without a look at the certificate is not allowed here")
+            raise EgressRefusedError(step.target.where, "TLS without certificate verification is not allowed here")
         began = asyncio.get_running_loop().time()
         # a passage belongs to one hop; nothing that an earlier request was given leave for may help this one
         passage = _without_passage()

@@ -61,7 +61,7 @@ class Body:
             BadPackingError: the packed body ended too early.
         """
         if self._unpacker is not None and self._came and not self.cut and not self._unpacker.eof:
-            raise BadPackingError("the packed body ends before its end")
+            raise BadPackingError("the packed body is cut short")
         kept = bytes(self._kept)
         self._kept.clear()
         return kept

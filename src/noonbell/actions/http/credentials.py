@@ -235,7 +235,7 @@ def unveiled(action: dict[str, Any], stored: Mapping[str, Any] | None) -> dict[s
         if one.before + one.value != KEPT:
             continue
         if stored is None or one.place not in kept:
-            raise ScheduleInvalidError(one.field, one.label, "is to be typed: nothing is kept for it")
+            raise ScheduleInvalidError(one.field, one.label, "must be typed: no value is stored for it")
         if _origin(action) != _origin(stored):
             reason = f"is kept for {_origin(stored)} and does not go to another host: type it again"
             raise ScheduleInvalidError(one.field, one.label, f"({one.label}) {reason}")
@@ -249,7 +249,7 @@ def _require_nothing_kept(action: Mapping[str, Any]) -> None:
     if KEPT in str(action.get("url", "")):
         raise ScheduleInvalidError("action.url", "(not shown)", "hides a value where none is stored: type it again")
     if _mapping(_mapping(action, "auth"), "basic").get("user") == KEPT:
-        raise ScheduleInvalidError("action.auth.basic.user", "(not shown)", "is to be typed: nothing is kept for it")
+        raise ScheduleInvalidError("action.auth.basic.user", "(not shown)", "must be typed: no value is stored for it")
 
 
 def _origin(action: Mapping[str, Any]) -> str:

@@ -183,7 +183,7 @@ def _headers(value: object) -> dict[str, str]:
         if lower in _OURS or lower.startswith("noonbell-"):
             raise ScheduleInvalidError(field, given, "cannot be set: it identifies the run to the receiver")
         if lower in seen:
-            raise ScheduleInvalidError(field, given, "is there twice, whatever the case of its letters")
+            raise ScheduleInvalidError(field, given, "is given twice; upper and lower case count as the same")
         seen.add(lower)
         checked[name] = _header_value(field, given)
     return checked

@@ -9,7 +9,7 @@ Patterns of each value:
   forms.
 - *hex*, either case, with or without separators between the bytes.
 
-And the whole of a longer value in small letters, as hosts and the names of headers are written.
+And the whole of a longer value in lowercase, as hosts and the names of headers are written.
 
 A sign that is itself the beginning of an escape (`%`, a backslash, `&`) can be read in two ways, and a pattern that
 tried both for each could be made to take forever by a hostile text. So each sign is read in one way, the longer, and
@@ -47,7 +47,7 @@ LURE_TOKENS: Final = 5
 _SHORTEST_LINE: Final = 16
 # So does a piece of a URL.
 _SHORTEST_PIECE: Final = 16
-# Hosts and names of headers are written in small letters. A short value could be a word then.
+# Hosts and names of headers are written in lowercase. A short value could be a word then.
 _SHORTEST_LOWERED: Final = 16
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:(?P<user>[^/?#\s]*)@)?[^/?#@\s]*(?P<tail>\S*)")
 _BETWEEN: Final = re.compile("[/?&=#]")

@@ -59,7 +59,7 @@ class SecretRepository:
             # another writer may have put a value, or removed the secret, since it was looked up
             if await self._store.put_secret(sealed):
                 return facts(sealed)
-        raise SecretInvalidError("name", f'"{name}" is being changed by others all the time; try again')
+        raise SecretInvalidError("name", f'"{name}" is being changed concurrently; try again')
 
     async def listed(self, team: str) -> list[SecretFacts]:
         return [facts(sealed) for sealed in await self._store.list_secrets(team)]

@@ -84,7 +84,7 @@ class SigningKeys:
                 return after
         if known is None:
             raise SigningKeyError(f'another team has keys under "{schedule_id}"; choose another id')
-        raise SigningKeyError(f'the keys of "{schedule_id}" are being changed by others all the time; try again')
+        raise SigningKeyError(f'the keys of "{schedule_id}" are being changed concurrently; try again')
 
     def _opened(self, sealed: SealedSecret) -> tuple[SigningKey, ...]:
         return _decode(self._vault.open(sealed))

@@ -128,7 +128,7 @@ class CeleryTasks:
     async def _in_turn(self, work: Any) -> None:
         """Run the work in a thread, one at most: raise TargetAwayError while one that was given up still runs."""
         if self._busy:
-            raise TargetAwayError(repr(self), "what was sent before has not come to an end")
+            raise TargetAwayError(repr(self), "an earlier send has not ended yet")
         self._busy = True
 
         def run() -> None:

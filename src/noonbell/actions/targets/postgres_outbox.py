@@ -69,7 +69,7 @@ def _quoted(table: object) -> str:
     parts = table.split(".") if isinstance(table, str) else []
     if not 1 <= len(parts) <= 2 or not all(_NAME.fullmatch(part) for part in parts):
         raise ScheduleInvalidError(
-            "table", table, "must be a name of small letters, digits and _, such as noonbell_messages or app.messages"
+            "table", table, "must be a name of lowercase letters, digits and _, such as noonbell_messages or app.bell"
         )
     return str(table)
 
