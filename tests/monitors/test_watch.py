@@ -297,7 +297,7 @@ async def test_in_a_service_pings_and_the_watch_know_of_the_same_gaps() -> None:
     service = build(Settings(store="memory://"), environ={})
     desk = service.schedules._lane.desk
     assert desk is not None
-    assert Watch(desk.store, service.clock)._hearing is service.monitors.acting("ann")._hearing
+    assert Watch(desk.store, service.clock)._reception is service.monitors.acting("ann")._reception
 
 
 async def test_a_clock_that_was_ahead_spares_nobody_when_it_is_right_again(store: Handle, clock: ManualClock) -> None:

@@ -3,7 +3,7 @@
 While a batch is under way the next one gathers: what streams hand over goes in one call of `deliver_many` then, in
 the order in which it came. A stream waits for its own messages and hands over no others before, so its order is kept.
 
-A batch that is refused is halved until the message that the target does not like is alone: the others are not held up
+A batch that is refused is halved until the message that the target refuses is alone: the others are not held up
 by it. A target that is away as a whole is not asked by every stream: what waits is not sent, which counts as no try.
 The target is asked again by one message after a pause of 1, 2, 4, ... at most 30 seconds; `held_back` says what
 the others do until then. An outage is logged once, once a minute, and when it is over.

@@ -1,4 +1,4 @@
-"""Other cron dialects, said in POSIX.
+"""Translation of other cron dialects to POSIX.
 
 `translate` reads what people type elsewhere and returns the POSIX expression that fires at exactly the same minutes.
 Where there is none, or where two dialects read the same text differently, it refuses and says why: a schedule that is

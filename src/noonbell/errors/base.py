@@ -1,4 +1,4 @@
-"""The root of the tree, and what any error can be asked for."""
+"""The root of the tree of errors, and the attributes of every error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`preview`: what a text means, when it comes, and which clock changes bend it. What a form shows before it saves."""
+"""`preview`: the meaning of a text, its next occurrences and its clock changes, as a form shows them before saving."""
 
 from __future__ import annotations
 

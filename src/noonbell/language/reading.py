@@ -1,7 +1,7 @@
-"""`parse`: from a text, in English or cron, to what it means.
+"""`parse`: the meaning of a text in English or cron.
 
 A refusal offers similar phrases. They are tried before they are offered: each one is understood, so a user who
-takes it is not refused again. A typo in several words is mended word by word.
+takes it is not refused again. A typo in several words is corrected word by word.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Surprises at clock changes: the coming days on which a schedule fires twice, late, or not at all.
 
 Only the civil minutes that a change skips or repeats are looked at, a few hours a year, whatever the length of the
-period. An expression that runs in every hour is not nagged about: it gets one remark for the first change it meets.
+period. An expression that runs in every hour gets one remark only, for the first change it meets.
 """
 
 from __future__ import annotations

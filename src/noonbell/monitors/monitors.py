@@ -26,7 +26,7 @@ from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorInvalidError, MonitorNotFoundError, PingUnknownError
 from noonbell.monitors import fields as checked
 from noonbell.monitors.fields import MonitorChanges, MonitorFields
-from noonbell.monitors.ping_intake import hearing_of
+from noonbell.monitors.ping_intake import reception_of
 from noonbell.monitors.records import FlipRecord, Monitor, MonitorPage, OpenRun, Ping
 from noonbell.monitors.state import (
     Change,
@@ -97,7 +97,7 @@ class Monitors:
         self._mask = mask
         self._on_due = on_due
         self._editor = Editor(store)
-        self._hearing = hearing_of(store, clock.now())
+        self._reception = reception_of(store, clock.now())
 
     def acting(self, actor: str) -> Monitors:
         """Return the same monitors in the name of another actor, whom the audit log then names."""
@@ -183,7 +183,7 @@ class Monitors:
             if written._replace(understood=None) == had:
                 return None
             # what passed under the old rhythm is judged by it
-            state, flips = passed(body.rhythm, body.state, now, self._hearing.since(now))
+            state, flips = passed(body.rhythm, body.state, now, self._reception.since(now))
             if written.rhythm != body.rhythm:
                 state, more = changed(state, now)
                 flips += more
@@ -209,7 +209,7 @@ class Monitors:
         now = self._clock.now()
 
         def step(before: Stored) -> Edit | None:
-            state, flips = passed(before.body.rhythm, before.body.state, now, self._hearing.since(now))
+            state, flips = passed(before.body.rhythm, before.body.state, now, self._reception.since(now))
             state, more = decide(state, now)
             if not more:
                 return None
@@ -256,7 +256,7 @@ class Monitors:
 
     async def check_token(self, token: str) -> None:
         """Raise PingUnknownError if no monitor has the token. Cheap: it is called before a ping is read."""
-        with self._hearing.asking():
+        with self._reception.reading():
             await self._owner(token)
 
     async def ping(
@@ -276,26 +276,26 @@ class Monitors:
         now = self._clock.now()
         meant, named = checked.ping_kind(kind, exit_code), checked.run_name(run)
         raw = body.encode("utf-8", "replace") if isinstance(body, str) else body
-        with self._hearing.asking():
+        with self._reception.reading():
             after = await self._take(token, PingFact(now, meant, named, exit_code), raw)
-        self._hearing.heard(self._clock.now())  # it may have waited for the store
+        self._reception.received(self._clock.now())  # it may have waited for the store
         self._wake(after, now)
         return record(after)
 
-    async def _take(self, token: str, heard: PingFact, raw: bytes) -> Stored:
+    async def _take(self, token: str, ping: PingFact, raw: bytes) -> Stored:
         monitor_id, team = await self._owner(token)
-        if self._secrets is not None and (raw or heard.run):
+        if self._secrets is not None and (raw or ping.run):
             await self._secrets.resolve(team, ())  # afterwards its masker knows them all
-        now, heard = heard.at, msgspec.structs.replace(heard, run=self._hidden(team, heard.run))
+        now, ping = ping.at, msgspec.structs.replace(ping, run=self._hidden(team, ping.run))
         text, cut = self._kept_text(team, raw)
 
         def step(before: Stored) -> Edit:
             if not secrets.compare_digest(before.body.token.encode(), token.encode()):
                 raise PingUnknownError
-            change = pinged(before.body.rhythm, before.body.state, heard, self._hearing.since(now))
+            change = pinged(before.body.rhythm, before.body.state, ping, self._reception.since(now))
             edit = with_change(before, change, noticed_at=now, actor=PING_ACTOR)
-            ran_for = _ran_for(before.body.state.running, heard)
-            kept = KeptPing(before.body.pings, now, heard.kind, heard.exit_code, heard.run, ran_for, text, cut)
+            ran_for = _ran_for(before.body.state.running, ping)
+            kept = KeptPing(before.body.pings, now, ping.kind, ping.exit_code, ping.run, ran_for, text, cut)
             return with_ping(before, edit, kept)
 
         try:
@@ -337,10 +337,10 @@ class Monitors:
             self._on_due()
 
 
-def _ran_for(running: tuple[Running, ...], heard: PingFact) -> int | None:
-    if heard.kind not in ("success", "fail"):
+def _ran_for(running: tuple[Running, ...], ping: PingFact) -> int | None:
+    if ping.kind not in ("success", "fail"):
         return None
-    return next((max(0, heard.at - one.since) for one in running if one.run == heard.run), None)
+    return next((max(0, ping.at - one.since) for one in running if one.run == ping.run), None)
 
 
 def _page_size(limit: object) -> int:

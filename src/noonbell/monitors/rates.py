@@ -5,8 +5,8 @@ Three buckets decide, each filling evenly and holding what may come at once:
 - one for each monitor that has been pinged lately. A job that calls its URL in a loop has to wait;
 - one for all monitors together, so that the store has time for what else it has to do;
 - one for URLs that were not seen before: after a restart that is all of them, and many jobs run at the full hour. The
-  store is asked for each. Made-up ones can use up nothing but this, so they keep no monitor from being heard that has
-  been heard before.
+  store is asked for each. Made-up ones can use up nothing but this, so they do not block a monitor that was pinged
+  before.
 
 What is remembered is bounded: of the monitors, the last MOST_KNOWN that were pinged.
 """

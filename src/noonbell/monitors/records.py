@@ -59,7 +59,7 @@ class MonitorPage(msgspec.Struct, frozen=True):
 
 
 class Ping(msgspec.Struct, frozen=True):
-    """A ping as it came. `ran_for` is set where the run's start was heard of; `cut` says that the body was longer."""
+    """A ping as it came. `ran_for` is set where the run's start was received; `cut` says that the body was longer."""
 
     number: int
     at: datetime

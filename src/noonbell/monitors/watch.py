@@ -27,7 +27,7 @@ from noonbell.core.instants import moment
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError, StoreError, describe_error
 from noonbell.monitors.alerts import Alerts, LoggedAlerts, MonitorFlipped
-from noonbell.monitors.ping_intake import hearing_of
+from noonbell.monitors.ping_intake import reception_of
 from noonbell.monitors.state import passed
 from noonbell.monitors.stored import LONGEST_WAIT, MONITOR, Edit, Editor, Stored, Unsent, with_change
 from noonbell.ports import Clock, Ledger
@@ -57,7 +57,7 @@ class Watch(PeriodicService[WatchResult]):
         self._store = store
         self._alerts: Alerts = LoggedAlerts() if alerts is None else alerts
         self._editor = Editor(store)
-        self._hearing = hearing_of(store, clock.now())
+        self._reception = reception_of(store, clock.now())
         self._began = False
 
     def next_at(self, result: WatchResult) -> int:
@@ -67,9 +67,9 @@ class Watch(PeriodicService[WatchResult]):
     async def run_once(self) -> WatchResult:
         """Settle everything that is due by now."""
         if not self._began:
-            self._hearing.interrupt()
+            self._reception.interrupt()
             self._began = True
-        with self._hearing.asking():
+        with self._reception.reading():
             return await self._settle_due()
 
     async def _settle_due(self) -> WatchResult:
@@ -77,7 +77,7 @@ class Watch(PeriodicService[WatchResult]):
         while True:
             now = self._clock.now()
             due, next_at = await due_documents(self._store, MONITOR, now, _AT_ONCE)
-            self._hearing.looked(self._clock.now())
+            self._reception.polled(self._clock.now())
             for document in due:
                 if not self.stopping:
                     await self._attend(document, now)
@@ -118,7 +118,7 @@ class Watch(PeriodicService[WatchResult]):
 
         def step(before: Stored) -> Edit | None:
             nonlocal alerts
-            change = passed(before.body.rhythm, before.body.state, now, self._hearing.since(now))
+            change = passed(before.body.rhythm, before.body.state, now, self._reception.since(now))
             edit = with_change(before, change, noticed_at=now, actor=WATCH_ACTOR)
             claimed = edit.body.claimed_until
             alerts = edit.body.unsent if claimed is None or claimed <= now else ()

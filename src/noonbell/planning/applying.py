@@ -1,9 +1,9 @@
 """Applying a plan: one transaction, or nothing.
 
-Inside the transaction every schedule of the file's owner is looked at again. Where one has been edited, paused or
+Inside the transaction every schedule of the file's owner is read again. If one has been edited, paused or
 deleted since the plan was made, nothing is written: what was shown is what is done. Every change is audited.
 
-An engine that runs on the same store, here or in another process, sees the changes at its next look.
+An engine that runs on the same store, here or in another process, sees the changes at its next poll.
 """
 
 from __future__ import annotations

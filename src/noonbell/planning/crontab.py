@@ -1,4 +1,4 @@
-"""A crontab as a file of schedules, and what could not be said in one.
+"""Conversion of a crontab to a file of schedules, with remarks on what has no equivalent.
 
 Lines are read as Vixie cron and its kin (Debian's cron, cronie) read them: settings hold for the lines below them, `%`
 ends the command and begins its input, a day and a weekday that are both given mean either. What cron does beyond the

@@ -1,6 +1,6 @@
-"""From the plain values of a file to schedules and quiet hours in the form that is stored.
+"""Conversion of the plain values of a file to schedules and quiet hours in the form that is stored.
 
-The checks are those of `Schedules.create` and `QuietHours`. They stop at their first complaint; here what they complain
+The checks are those of `Schedules.create` and `QuietHours`. They stop at the first error; here what they complain
 about is noted with its place and replaced by a valid value, and the check goes on, so that one pass finds all problems.
 """
 

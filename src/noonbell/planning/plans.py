@@ -1,6 +1,6 @@
 """Plans: the creations, changes and deletions of a file in a store, with their effect on the coming weeks.
 
-Only schedules whose owner is the file are looked at, and only quiet hours whose id begins with the owner. Nothing is
+Only schedules whose owner is the file are compared, and only quiet hours whose id begins with the owner. Nothing is
 written. A plan remembers the epoch of each schedule it has seen; `apply` refuses where one has moved on.
 """
 

@@ -1,4 +1,4 @@
-"""The words for what moves: rates, times of day, days and dates. Civil values in, text out."""
+"""The words for changed occurrences: rates, times of day, days and dates. Civil values in, text out."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 gzip and deflate are unpacked piece by piece, never further than the bytes that will be kept. Other ways of packing, and
 several on top of each other, are left as they came: the standard library cannot unpack them with a bound on the
-output, and a body that is only kept for people to look at is not worth a bomb.
+output, and a body that is only kept for people to read does not justify that risk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The egress policy: the operator's rules, and the verdict on an address.
 
-Everything that is not public is refused. `allow` makes exceptions, each written as narrowly as the operator likes:
+Everything that is not public is refused. `allow` makes exceptions, each as narrow as the operator writes it:
 
     10.20.0.0/16         every port of a network
     10.20.0.7            every port of an address

@@ -1,4 +1,4 @@
-"""Threads of their own for the questions that the system's resolver is asked.
+"""Separate threads for look-ups by the system's resolver.
 
 The resolver blocks, and a name server may take as long as it likes to answer. In the threads that an event loop has for
 everything, a few such names would keep all others waiting, and whatever else is done there. So there are threads for

@@ -6,7 +6,7 @@ and makes sockets through the gate, and the parser are aiohttp's; what is writte
 parts that were checked, and its body, in one piece.
 
 A request is sent once. Where anything goes wrong the connection is cut, with whatever of the request the other side has
-not taken: to wait until it is taken would be to wait for as long as the other side likes. It goes back to the pool only
+not taken: waiting for that could take as long as the other side likes. It goes back to the pool only
 when the whole answer was read, and is used again only if nothing came on it since: an answer that came unasked is not
 the next one's. Requests by way of a proxy go through a session.
 """
