@@ -44,7 +44,7 @@ class Acting:
     def acting(self, actor: str) -> Self:
         """Return the same view in the name of another actor."""
         view = copy.copy(self)
-        view._actor = actor  # noqa: SLF001 - it is one of us
+        view._actor = actor  # noqa: SLF001 - of the same class
         return view
 
     @property

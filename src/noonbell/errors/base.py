@@ -58,7 +58,7 @@ def _snake(key: str) -> str:
 
 
 class NoonbellError(Exception):
-    """The root. `details` holds the facts; each is an attribute as well."""
+    """The root of all errors of Noonbell. `details` holds the facts; each is an attribute as well."""
 
     details: Mapping[str, Any]
 

@@ -28,7 +28,7 @@ class PingReception:
         self._interrupted = False
 
     def since(self, now: int) -> int:
-        """Return the moment since which there is no gap; `now` itself if a gap has not ended before it."""
+        """Return the moment since which pings arrive without a gap; `now` itself during a gap."""
         silent = self._polled_at is not None and now - self._polled_at > LONGEST_GAP
         return now if self._interrupted or silent else min(self._since, now)  # the clock may have been set back
 

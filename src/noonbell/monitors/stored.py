@@ -70,7 +70,7 @@ class Body(msgspec.Struct, frozen=True):
 
     @property
     def wake_at(self) -> int | None:
-        """When the watch has to look at it."""
+        """Return when the watch has to judge it next."""
         moments = [deadlines(self.rhythm, self.state).next_at]
         if self.unsent:
             moments.append(AT_ONCE if self.claimed_until is None else self.claimed_until)

@@ -122,7 +122,7 @@ class HttpSlots:
         self._ready.clear()
 
     def reopen(self) -> None:
-        """Slots are to be had again."""
+        """Give out slots again."""
         self._taken_back = False
 
     def _pass_on(self) -> None:
