@@ -36,8 +36,8 @@ class Office:
         self.sent: list[tuple[str, str]] = []
         monkeypatch.setattr(self.desk.sender, "send", self._send)
 
-    async def _send(self, document: Document, letter: RenderedNotice) -> str:
-        self.sent.append((document.team, letter.title))
+    async def _send(self, document: Document, rendered: RenderedNotice) -> str:
+        self.sent.append((document.team, rendered.title))
         return "200"
 
     async def channel(self, team: str, channel_id: str = "ops") -> None:
