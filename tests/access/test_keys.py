@@ -227,7 +227,7 @@ async def test_fields_that_cannot_be_accepted_are_named(world: World, fields: di
 
 
 async def test_what_a_key_cannot_be_made_for(world: World) -> None:
-    with pytest.raises(AccessNotFoundError, match='no team "nobody"'):
+    with pytest.raises(AccessNotFoundError, match='Team not found: "nobody"'):
         await world.access.create_key("nobody", ["read"], name="one")
     with pytest.raises(NaiveDatetimeError):
         await world.access.create_key("default", ["read"], name="one", expires_at=datetime(2030, 1, 1))  # noqa: DTZ001 - the mistake under test

@@ -375,7 +375,7 @@ async def test_what_it_says_of_being_away_can_be_written(world: World, bus: Bus)
 
 async def test_what_is_in_hand_is_bounded(world: World, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     one = len('{"is":"1","to":"a"}')
-    monkeypatch.setattr(backpressure, "MOST_IN_HAND", 10 * one)
+    monkeypatch.setattr(backpressure, "MOST_BYTES_IN_FLIGHT", 10 * one)
     monkeypatch.setattr(delivery, "LEAST_ROOM", 5 * one)
     await send(world.store, T0, a="1" * 30, b="2" * 30)
     bus.go.clear()

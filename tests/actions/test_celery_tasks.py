@@ -283,7 +283,7 @@ async def test_a_send_that_hangs_is_one_thread_and_no_more(broker: str) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    with pytest.raises(TargetAwayError, match="has not come to an end"):
+    with pytest.raises(TargetAwayError, match="an earlier send has not ended"):
         await target.deliver_many(bodies(1))
     await target.close()
     go.set()

@@ -219,7 +219,7 @@ async def test_messages_for_a_target_that_only_another_engine_knows_are_left_to_
             assert sorted(world.inbox.got) == ["1", "2", "3", "4"]
     assert (other.failed, other.dead) == (0, 0)
     assert [record.getMessage() for record in caplog.records if record.name == "noonbell.delivery"] == [
-        'No target named "inbox" is registered here; its messages are left to other engines for a minute'
+        "target not registered target=inbox: for 60 s its messages are left to other engines"
     ]
 
 
@@ -228,10 +228,10 @@ async def test_the_log_names_schedule_run_and_target(world: World, caplog: pytes
     world.inbox.refuses = {"1": 100}
     async with world.running(world.deliverer(max_attempts=2)):
         await world.seconds(5)
-    named = 'The message of the run a:scheduled:1 (schedule "a") did not reach "inbox"'
+    facts = "schedule=a run=a:scheduled:1 target=inbox"
     assert [record.getMessage() for record in caplog.records if record.name == "noonbell.delivery"] == [
-        f"{named}, next try in 1 s: ValueError: no 1",
-        f"{named} and is a dead letter now: ValueError: no 1",
+        f"delivery failed {facts} retry_seconds=1 reason=ValueError: no 1",
+        f"dead letter {facts} reason=ValueError: no 1",
     ]
 
 
@@ -681,7 +681,7 @@ async def test_what_a_channel_has_counted_before_it_was_cut_off_is_written(world
     desk, how = Counting(), Delivering(stop_seconds=0.05)
     notices = [OutboxMessage(-7, LANE, f"n{letter}", "channel:x", f'{{"is":"{letter}"}}', T0) for letter in "123"]
     await world.store.outbox.post(notices, T0)
-    deliverer = Deliverer(world.store, world.clock, lane=LANE, owner=ME, targets={}, how=how, desk=desk)
+    deliverer = Deliverer(world.store, world.clock, lane=LANE, owner=ME, targets={}, how=how, dispatcher=desk)
     task = asyncio.ensure_future(deliverer.run(asyncio.Event()))
     await world.clock.settle()
     task.cancel()

@@ -218,7 +218,7 @@ def test_problems_are_told_all_at_once(file: Path, db: str) -> None:
     assert found.exit_code == 1
     assert found.stderr.startswith("Error: 3 problems; nothing was applied\n")
     assert f"  {file}:3:8: schedules.a.cron '61 * * * *'" in found.stderr
-    assert f"  {file}:4:1: schedules.a.colour is no key of a schedule" in found.stderr
+    assert f"  {file}:4:1: schedules.a.colour is not a key of a schedule" in found.stderr
     assert not Path(db.removeprefix("sqlite:///")).exists()
 
 
@@ -303,7 +303,7 @@ def test_a_crontab_goes_round(tmp_path: Path, db: str) -> None:
     assert found.exit_code == 1
     assert found.stdout == ""
     assert found.stderr == (
-        "note: line 1: MAILTO is not translated: the output stays with the run; notifications tell people\n"
+        "note: line 1: MAILTO is not translated: the output stays with the run; use notifications to inform people\n"
         "not translated: line 4: is @reboot, which names an event and not a time\n"
         "    @reboot /bin/early\n"
         "2 lines translated, 1 not\n"

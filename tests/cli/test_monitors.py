@@ -76,7 +76,7 @@ def test_the_life_of_a_monitor(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("show", "nobody"), 'no monitor with the id "nobody"'),
+        (("show", "nobody"), 'Monitor not found: "nobody"'),
         (("add", "x"), "Say --cron or --every"),
         (("add", "x", "--cron", "* * * * *", "--every", "60"), "exclude each other"),
         (("add", "x", "--every", "5m"), "spec '5m' is no interval spec"),

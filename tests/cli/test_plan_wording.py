@@ -80,7 +80,7 @@ def test_the_team_is_no_matter_of_a_file(file: Path, tmp_path: Path) -> None:
     file.write_text(TEXT + 'team = "other"\n', encoding="utf-8")
     found = run("apply", str(file), "--store", f"sqlite:///{tmp_path}/new.db", "--create", "--yes")
     assert found.exit_code == 1
-    assert "schedules.poll.team is no key of a schedule" in found.stderr
+    assert "schedules.poll.team is not a key of a schedule" in found.stderr
 
 
 def test_a_zone_that_is_nearly_right_is_answered_with_the_right_one(file: Path, tmp_path: Path) -> None:

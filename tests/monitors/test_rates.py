@@ -49,7 +49,7 @@ def test_a_monitor_has_a_minutes_worth_at_once_and_then_waits() -> None:
 
 
 def test_all_monitors_together_have_a_limit() -> None:
-    rates, time = limited(all_per_second=4, strangers_per_second=100)
+    rates, time = limited(all_per_second=4, unknown_per_second=100)
     for number in range(6):
         known(rates, str(number))
     assert sum(rates.wait(str(number)) == 0 for number in range(6)) == 4
@@ -58,7 +58,7 @@ def test_all_monitors_together_have_a_limit() -> None:
 
 
 def test_made_up_urls_keep_no_monitor_from_being_heard() -> None:
-    rates, _ = limited(strangers_per_second=5)
+    rates, _ = limited(unknown_per_second=5)
     known(rates, "a")
     waits = [rates.wait(f"made up {number}") for number in range(1_000)]
     assert waits.count(0) == 4
@@ -66,7 +66,7 @@ def test_made_up_urls_keep_no_monitor_from_being_heard() -> None:
 
 
 def test_a_token_that_is_nobodys_any_more_is_a_strangers() -> None:
-    rates, _ = limited(strangers_per_second=1, monitor_per_minute=10)
+    rates, _ = limited(unknown_per_second=1, monitor_per_minute=10)
     known(rates, "a")
     rates.forget("a")
     assert rates.wait("a") > 0
@@ -141,7 +141,7 @@ async def test_a_job_in_a_loop_is_told_to_wait_and_not_counted(clock: ManualCloc
 
 
 async def test_guessing_is_slowed_down(monitors: Monitors) -> None:
-    app = PingApp(monitors, limits=PingLimits(strangers_per_second=4))
+    app = PingApp(monitors, limits=PingLimits(unknown_per_second=4))
     answers = [(await asked(app, f"/ping/guess{number}"))["status"] for number in range(20)]
     assert answers == [404] * 4 + [429] * 16
 

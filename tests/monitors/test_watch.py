@@ -126,7 +126,7 @@ async def test_what_could_not_be_told_is_told_later_and_in_order(
     await monitors.ping(made.token)
     await watch.run_once()
     assert told.events == []
-    assert 'Nobody could be told that the monitor "backup" is down' in caplog.text
+    assert "alert not sent monitor=backup name='backup' status=down" in caplog.text
     await clock.advance(timedelta(seconds=59))
     await watch.run_once()
     assert told.refusals == 1, "not again before its time"
@@ -297,7 +297,7 @@ async def test_in_a_service_pings_and_the_watch_know_of_the_same_gaps() -> None:
     service = build(Settings(store="memory://"), environ={})
     desk = service.schedules._lane.desk
     assert desk is not None
-    assert Watch(desk.store, service.clock)._hearing is service.monitors.acting("ann")._hearing
+    assert Watch(desk.store, service.clock)._reception is service.monitors.acting("ann")._reception
 
 
 async def test_a_clock_that_was_ahead_spares_nobody_when_it_is_right_again(store: Handle, clock: ManualClock) -> None:
@@ -358,7 +358,7 @@ async def test_a_monitor_that_cannot_be_judged_holds_up_nobody(
     await store.documents.write([DocumentWrite(MONITOR, made.monitor_id, "default", moved, wake_at=1)], 1)
     await clock.advance(minutes(61))
     await Watch(store, clock, told).run_once()
-    assert 'The monitor "a-stranger" cannot be judged' in caplog.text
+    assert "monitor failed monitor=a-stranger" in caplog.text
     assert [flip.monitor_id for flip in told.flips] == ["backup"]
 
 
@@ -418,7 +418,7 @@ async def test_without_rules_a_flip_is_a_line_in_the_log(
     await monitors.ping(made.token)
     await watch.run_once()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert 'Monitor "backup" is down since 2026-03-04T12:00:00+00:00: exit code 2' in caplog.text
+    assert "monitor down monitor=backup name='backup' since=2026-03-04T12:00:00+00:00 reason=exit code 2" in caplog.text
     assert made.token not in caplog.text
 
 

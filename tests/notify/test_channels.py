@@ -22,7 +22,7 @@ from noonbell.errors import (
 from noonbell.notify import Channels, Rules
 from noonbell.notify.channels import ChannelSender
 from noonbell.notify.records import CHANNEL, Notice
-from noonbell.notify.wording import letter_of
+from noonbell.notify.wording import render
 from noonbell.ports import AuditFilter, DocumentFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore
@@ -71,11 +71,11 @@ class Office:
     async def send(self, kind: str, config: dict[str, Any], notice: Notice = NASTY) -> str:
         made = await self.channels.create(name="c", kind=kind, config=config)
         (document,) = await self.store.documents.find(DocumentFilter(CHANNEL, [made.channel_id]))
-        postman = ChannelSender(self.clock, egress=self.egress, secrets=self.secrets)
+        sender = ChannelSender(self.clock, egress=self.egress, secrets=self.secrets)
         try:
-            return await postman.send(document, letter_of(notice))
+            return await sender.send(document, render(notice))
         finally:
-            await postman.close()
+            await sender.close()
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ async def test_channels_and_rules_are_kept_listed_changed_and_dropped(store: Led
         ("telegram", {"token": TOKEN, "chat_id": "somebody"}, "config.chat_id", "@name"),
         ("webhook", {"url": "ftp://x.org"}, "config.url", "https://example.com/hook"),
         ("webhook", {"url": "https://x.org", "headers": {"Webhook-Id": "1"}}, "config.headers.Webhook-Id", "itself"),
-        ("webhook", {"url": "https://x.org", "headers": {"A b": "1"}}, "config.headers", "no name of a header"),
+        ("webhook", {"url": "https://x.org", "headers": {"A b": "1"}}, "config.headers", "is not a header name"),
         ("webhook", {"url": "https://x.org", "headers": {"A": "1\r\nB: 2"}}, "config.headers.A", "one line"),
         ("email", {"host": "mail.test", "from": "a@b.c", "to": []}, "config.to", "1 to 50"),
         ("email", {"host": "mail.test", "from": "a@b.c", "to": ["nobody"]}, "config.to[0]", "ann@example.com"),

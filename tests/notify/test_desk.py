@@ -1,4 +1,4 @@
-"""The desk and channels that are deleted, given again or off: who is told, what is kept, what is asked for."""
+"""The dispatcher and channels that are deleted, recreated or off: who is notified, what is kept, what is asked for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLUSH = msgspec.json.encode(Flush("f")).decode()
 
 
 class Office:
-    """A desk whose letters go nowhere: `sent` has the team of the channel and the title of each."""
+    """A dispatcher whose notices go nowhere: `sent` has the team of the channel and the title of each."""
 
     def __init__(self, store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         self.store = store
@@ -34,10 +34,10 @@ class Office:
         self.channels = Channels(store, self.clock)
         self.desk = NotificationDispatcher(store, self.clock, lane="default")
         self.sent: list[tuple[str, str]] = []
-        monkeypatch.setattr(self.desk.postman, "send", self._send)
+        monkeypatch.setattr(self.desk.sender, "send", self._send)
 
-    async def _send(self, document: Document, letter: RenderedNotice) -> str:
-        self.sent.append((document.team, letter.title))
+    async def _send(self, document: Document, rendered: RenderedNotice) -> str:
+        self.sent.append((document.team, rendered.title))
         return "200"
 
     async def channel(self, team: str, channel_id: str = "ops") -> None:
@@ -197,7 +197,7 @@ async def test_a_channel_that_is_off_forgets_what_it_held_back(
     await office.turn(FLUSH)
     assert caplog.messages == []
     await office.ask(times=3)
-    assert caplog.messages == ['The channel "ops" is off; what it held back is forgotten, 1 in all']
+    assert caplog.messages == ["held notices dropped channel=ops notices=1 reason=channel is off"]
     assert await office.outbox() == []
     await office.channels.update("ops", enabled=True)
     await office.ask()

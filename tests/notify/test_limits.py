@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from noonbell.notify import limits
 from noonbell.notify.limits import MINUTE, ChannelState
 from noonbell.notify.records import Notice
-from noonbell.notify.wording import letter_of, summary_of
+from noonbell.notify.wording import render, summary_of
 
 SECOND = 1_000_000
 T0 = 1_772_625_600_000_000
@@ -131,10 +131,10 @@ def test_a_text_of_a_rule_is_filled_once_and_shown_as_it_is() -> None:
     one = msgspec.structs.replace(
         notice(1), name="{{error}}", error="<b>{{name}}</b>", title="{{name}} / {{ event }}", text="{{error}}\n{{team}}"
     )
-    letter = letter_of(one)
+    letter = render(one)
     assert letter.title == "{{error}} / failed"
     assert letter.text == "<b>{{name}}</b>\ndefault"
 
 
 def test_a_title_that_comes_out_empty_gives_way_to_the_usual_one() -> None:
-    assert letter_of(msgspec.structs.replace(notice(1, event="recovered"), title="{{error}}")).title == "s works again"
+    assert render(msgspec.structs.replace(notice(1, event="recovered"), title="{{error}}")).title == "s works again"

@@ -25,14 +25,14 @@ GOOD: dict[str, Any] = {"name": "r", "on": ["failed"], "channels": ["ops"]}
     [
         ({"on": []}, "on", "some of failed"),
         ({"on": "failed"}, "on", "a list"),
-        ({"on": ["broken"]}, "on", "no event"),
+        ({"on": ["broken"]}, "on", "is not an event"),
         ({"channels": []}, "channels", "1 to 20"),
         ({"on": ["late"]}, "late_seconds", "is missing"),
         ({"slow_seconds": 5}, "slow_seconds", "not among"),
         ({"on": ["slow"], "slow_seconds": -1}, "slow_seconds", "from 0"),
         ({"window_seconds": True}, "window_seconds", "number of seconds"),
         ({"tag": "a", "schedule_id": "s"}, "tag", "make two rules"),
-        ({"monitor_id": "m", "on": ["missed"]}, "on", "no event of a monitor"),
+        ({"monitor_id": "m", "on": ["missed"]}, "on", "is not an event of a monitor"),
         ({"title": "{{nane}} failed"}, "title", "{{name}}"),
         ({"chanels": ["x"]}, "chanels", "did you mean channels?"),
         ({"name": " "}, "name", "not blank"),
@@ -52,11 +52,11 @@ async def test_a_rule_must_be_able_to_tell_somebody() -> None:
         name="x", kind="webhook", config={"url": "https://x.org"}, team="blue", channel_id="ops"
     )
     rules = Rules(store, clock)
-    with pytest.raises(RuleInvalidError, match='no channel of the team "default"'):
+    with pytest.raises(RuleInvalidError, match='is not a channel of the team "default"'):
         await rules.create(name="r", on=["failed"], channels=["ops"])
-    with pytest.raises(RuleInvalidError, match="is no schedule"):
+    with pytest.raises(RuleInvalidError, match="is not a schedule"):
         await rules.create(name="r", on=["failed"], channels=["ops"], team="blue", schedule_id="nope")
-    with pytest.raises(RuleInvalidError, match="is no monitor"):
+    with pytest.raises(RuleInvalidError, match="is not a monitor"):
         await rules.create(name="r", on=["failed"], channels=["ops"], team="blue", monitor_id="nope")
 
 

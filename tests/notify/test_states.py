@@ -26,12 +26,12 @@ MOST_MINUTES = 30
 
 
 class Ward:
-    """Schedules with one schedule and one monitor, whose letters are kept instead of sent."""
+    """Schedules with one schedule and one monitor, whose notices are kept instead of sent."""
 
     def __init__(self, on: list[str], window_seconds: float, most_per_minute: int | None) -> None:
         self.store = MemoryStore()
         self.clock = ManualClock(NOON)
-        self.letters: list[RenderedNotice] = []
+        self.notices: list[RenderedNotice] = []
         self.gate: dict[str, asyncio.Event] = {}
         self.schedules = Schedules(
             self.store, clock=self.clock, callbacks={"work": self.work}, longest_wait=timedelta(minutes=1)
@@ -55,7 +55,7 @@ class Ward:
         await self.store.open()
         desk = self.schedules._lane.desk
         assert desk is not None
-        desk.postman.send = self._keep  # type: ignore[method-assign]  # nothing leaves the process
+        desk.sender.send = self._keep  # type: ignore[method-assign]  # nothing leaves the process
         await self.schedules.channels.create(
             channel_id="ops", name="ops", kind="webhook", config={"url": "https://hook.example", "sign": False},
             most_per_minute=self._rate,
@@ -67,9 +67,9 @@ class Ward:
         )
         await self.schedules.start()
 
-    async def _keep(self, document: Document, letter: RenderedNotice) -> str:
+    async def _keep(self, document: Document, rendered: RenderedNotice) -> str:
         del document
-        self.letters.append(letter)
+        self.notices.append(rendered)
         return "200"
 
     async def run(self, *, fails: bool) -> str:
@@ -98,10 +98,10 @@ class Ward:
 
     @property
     def stated(self) -> str | None:
-        """The state that the last letter leaves its reader with."""
-        if not self.letters:
+        """The state that the last notice leaves its reader with."""
+        if not self.notices:
             return None
-        last = self.letters[-1]
+        last = self.notices[-1]
         states = {"failed": "failing", "recovered": "working", "succeeded": "working"}
         if last.event in states:
             return states[last.event]
@@ -137,9 +137,9 @@ def test_the_last_notification_agrees_with_the_current_state(
             await ward.quieten()
             failed_once = any(fails for fails, _ in history)
             if failed_once or "succeeded" in on:
-                assert ward.stated == ("failing" if history[-1][0] else "working"), [one.title for one in ward.letters]
+                assert ward.stated == ("failing" if history[-1][0] else "working"), [one.title for one in ward.notices]
             else:
-                assert ward.letters == []
+                assert ward.notices == []
         finally:
             await ward.stop()
 
@@ -152,11 +152,11 @@ async def test_a_relapse_is_sent_at_once_and_repeats_are_gathered() -> None:
     for fails in (True, True, False, True, True):
         await ward.run(fails=fails)
         await ward.pass_by(30)
-    titles = [one.title for one in ward.letters]
+    titles = [one.title for one in ward.notices]
     assert titles == ["job failed", "job works again", "job failed"]
     await ward.quieten()
-    assert [one.title for one in ward.letters][3:] == ["job failed 2 times more"]
-    assert ward.letters[-1].text.endswith("; failing now")
+    assert [one.title for one in ward.notices][3:] == ["job failed 2 times more"]
+    assert ward.notices[-1].text.endswith("; failing now")
     await ward.stop()
 
 
@@ -166,9 +166,9 @@ async def test_a_rule_for_failures_alone_is_told_of_a_relapse_and_of_how_things_
     for fails in (True, False, True, True, False):
         await ward.run(fails=fails)
         await ward.pass_by(30)
-    assert [one.title for one in ward.letters] == ["job failed", "job failed"]
+    assert [one.title for one in ward.notices] == ["job failed", "job failed"]
     await ward.quieten()
-    (summary,) = ward.letters[2:]
+    (summary,) = ward.notices[2:]
     assert summary.title == "job is working now; it failed 1 time more before"
     await ward.stop()
 
@@ -184,11 +184,11 @@ async def test_runs_beside_each_other_are_judged_by_the_order_of_their_ends() ->
     ward._fails = True
     await ward.schedules.trigger("job")
     await ward.pass_by(1)
-    await until(lambda: len(ward.letters) == 1)
+    await until(lambda: len(ward.notices) == 1)
     ward.gate[first].set()
     await until(lambda: not ward.store.data.live[1])
     await ward.quieten()
-    assert [one.title for one in ward.letters] == ["job failed", "job works again"]
+    assert [one.title for one in ward.notices] == ["job failed", "job works again"]
     await ward.stop()
 
 
@@ -205,18 +205,18 @@ async def test_the_flips_of_a_monitor_are_all_sent(on: list[str]) -> None:
         await watch.run_once()
         await ward.pass_by(30)
     flips = ["beat is down", "beat is up again"] * 2
-    assert [one.title for one in ward.letters] == flips
+    assert [one.title for one in ward.notices] == flips
     await ward.pass_by(700)  # late, and then up
     await watch.run_once()
     await monitors.ping(made.token, "success")
     await watch.run_once()
     await ward.pass_by(30)
     late = ["beat is late", "beat is up again"] if "late" in on else []
-    assert [one.title for one in ward.letters] == flips + late
+    assert [one.title for one in ward.notices] == flips + late
     await monitors.ping(made.token, "fail")
     await monitors.pause(made.monitor_id)
     await monitors.resume(made.monitor_id)
     await watch.run_once()
     await ward.pass_by(30)
-    assert [one.title for one in ward.letters][len(flips + late) :] == ["beat is down", "beat is up again"]
+    assert [one.title for one in ward.notices][len(flips + late) :] == ["beat is down", "beat is up again"]
     await ward.stop()

@@ -64,8 +64,8 @@ def test_times(spec: str, posix: str) -> None:
         ("30 2 L * * /bin/x", "the day field uses 'L'"),
         ("0~30 * * * * /bin/x", "a random time is not translated"),
         ("0 0 30 2 * /bin/x", "never matches"),
-        ("* * * *", "is no line of a crontab: the times and a command are needed"),
-        ("nonsense", "is no line of a crontab"),
+        ("* * * *", "is not a line of a crontab: the times and a command are needed"),
+        ("nonsense", "is not a line of a crontab"),
         ("0 5 * * * %only input", "has no command"),
     ],
 )
@@ -107,7 +107,7 @@ CRON_TZ=Mars/Olympus
     assert file.schedules["three"].columns.timezone == "America/New_York"
     assert action(file, "three")["env"]["TZ"] == "Asia/Tokyo"
     assert [remark.said for remark in found.refused] == [
-        "line 13: its CRON_TZ Mars/Olympus is no IANA zone, such as Europe/Kyiv"
+        "line 13: its CRON_TZ Mars/Olympus is not an IANA zone, such as Europe/Kyiv"
     ]
     assert [remark.line for remark in found.notes] == [7, 10]
     assert "notifications" in found.notes[0].reason

@@ -48,18 +48,18 @@ CASES = {
             catch_up_polcy: skip
             action: {kind: callback, name: x}
         """,
-        [("3:1", "4:5", "schedules.report.catch_up_polcy is no key of a schedule; did you mean catch_up_policy?")],
+        [("3:1", "4:5", "schedules.report.catch_up_polcy is not a key of a schedule; did you mean catch_up_policy?")],
     ),
     "an unknown key at the top": (
         "[schedule.report]\n",
         "schedule: {}\n",
-        [("1:2", "1:1", "schedule is no key of a file of schedules; did you mean schedules?")],
+        [("1:2", "1:1", "schedule is not a key of a file of schedules; did you mean schedules?")],
     ),
     "no time and no action": (
         "[schedules.report]\n",
         "schedules:\n  report: {}\n",
         [
-            ("1:12", "2:11", "schedules.report says no time; give it one of "),
+            ("1:12", "2:11", "schedules.report has no time; give it one of "),
             ("1:12", "2:3", "schedules.report.action is missing"),
         ],
     ),
@@ -159,7 +159,7 @@ CASES = {
         [
             ("2:12", "2:13", "defaults.timezone 'Mars/Olympus' must be the name of an IANA zone"),
             ("3:1", "3:3", "defaults.cron is for each schedule to say"),
-            ("4:1", "4:3", "defaults.colour is no key of the defaults; known are "),
+            ("4:1", "4:3", "defaults.colour is not a key of the defaults; known are "),
         ],
     ),
     "a name for two": (
@@ -231,14 +231,14 @@ def test_each_problem_is_told_with_its_place(case: str, form: Format) -> None:
 @pytest.mark.parametrize(
     ("text", "form", "said"),
     [
-        ("a = \n", "toml", "f:1:5: is no TOML: invalid value"),
-        ("[a]\nb = 1\nb = 2\n", "toml", "f:3:6: is no TOML: cannot overwrite a value"),
-        ('a = "x', "toml", "f:1:7: is no TOML: "),
-        ("a: [1\nb: 2\n", "yaml", "f:2:2: is no YAML: "),
+        ("a = \n", "toml", "f:1:5: is not valid TOML: invalid value"),
+        ("[a]\nb = 1\nb = 2\n", "toml", "f:3:6: is not valid TOML: cannot overwrite a value"),
+        ('a = "x', "toml", "f:1:7: is not valid TOML: "),
+        ("a: [1\nb: 2\n", "yaml", "f:2:2: is not valid YAML: "),
         ("- 1\n", "yaml", "f:1:1: must hold keys and values"),
         ("schedules: !!python/object/apply:os.getcwd []\n", "yaml", "f:1:12: asks for a type, "),
-        ("a: 1\n---\nb: 2\n", "yaml", "f:2:1: is no YAML: "),
-        ("name: \x00\n", "yaml", "f:1:7: is no YAML: it has a character that is not allowed"),
+        ("a: 1\n---\nb: 2\n", "yaml", "f:2:1: is not valid YAML: "),
+        ("name: \x00\n", "yaml", "f:1:7: is not valid YAML: it has a character that is not allowed"),
     ],
 )
 def test_what_cannot_be_read(text: str, form: Format, said: str) -> None:
@@ -409,7 +409,7 @@ def test_a_key_of_very_many_parts_is_not_read(text: str, monkeypatch: pytest.Mon
 def test_keys_below_each_other_are_too_deep_as_well() -> None:
     text = f"[{'.'.join(['a'] * 19)}]\n"
     deep = "a.a.a.a.a.a.a.a.a.a = " + "{ a.a.a.a.a.a.a.a.a.a = " * 6 + "1" + " }" * 6
-    assert problems(text, "toml")[0].startswith("f:1:2: a is no key")
+    assert problems(text, "toml")[0].startswith("f:1:2: a is not a key")
     assert problems(deep, "toml") == ["f:1:1: is nested too deeply"]
 
 

@@ -83,7 +83,7 @@ def test_a_failure_is_no_handling(plain: Plain, client: TestClient) -> None:
 def test_what_is_not_let_through(plain: Plain, client: TestClient) -> None:
     cases: list[tuple[dict[str, str], str, int, str]] = [
         ({}, BODY, 400, "webhook-id is missing"),
-        (signed(), BODY + " ", 401, "no signature fits"),
+        (signed(), BODY + " ", 401, "no signature matches"),
         (signed(at=NOW - 1000), BODY, 401, "1000 s ago"),
         (signed("x" * 1001), "x" * 1001, 413, "more than 1000 bytes"),
     ]

@@ -216,7 +216,7 @@ async def test_a_run_that_ends_while_it_is_read(world: World) -> None:
 )
 async def test_a_run_that_is_not_there(world: World, run_id: Any) -> None:
     key = await world.create()
-    with pytest.raises(ScheduleNotFoundError, match="There is no run"):
+    with pytest.raises(ScheduleNotFoundError, match="Run not found"):
         await world.schedules.run(run_id.format(key) if isinstance(run_id, str) else run_id)
 
 

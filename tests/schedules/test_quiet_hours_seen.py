@@ -35,7 +35,7 @@ async def test_whoever_is_quicker_is_not_written_over(
             await schedules.delete_quiet_hours("calm", seen=seen)
 
     monkeypatch.setattr(store.schedules, "quiet_hours", overtaken)
-    with pytest.raises(ScheduleChangedError, match='"calm" was changed meanwhile'):
+    with pytest.raises(ScheduleChangedError, match='"calm" was changed in the meantime'):
         await slower()
     with pytest.raises(ScheduleChangedError):
         await slower()

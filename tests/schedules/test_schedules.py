@@ -295,7 +295,7 @@ async def test_what_does_not_exist_is_not_found(world: World) -> None:
         world.schedules.preview("x"), world.schedules.occurrences("x"), world.schedules.get_quiet_hours("x"),
         world.schedules.delete_quiet_hours("x"),
     ):  # fmt: skip
-        with pytest.raises(ScheduleNotFoundError, match='with the id "x"'):
+        with pytest.raises(ScheduleNotFoundError, match='not found: "x"'):
             await call
 
 

@@ -66,12 +66,12 @@ def test_an_admin_from_the_first_to_the_last(shell: Shell) -> None:
     ("arguments", "given", "told"),
     [
         (("admin", "create", "ann"), "short\n", "10 to 1000 characters"),
-        (("admin", "create", "Ann Boleyn"), "correct horse\n", "small letters"),
-        (("admin", "delete", "nobody"), None, 'no user "nobody"'),
-        (("admin", "password", "nobody"), "correct horse\n", 'no user "nobody"'),
-        (("admin", "add-team", "A B"), None, "small letters"),
-        (("api-keys", "create", "x", "--team", "nobody"), None, 'no team "nobody"'),
-        (("api-keys", "revoke", "nothing"), None, 'no API key "nothing"'),
+        (("admin", "create", "Ann Boleyn"), "correct horse\n", "lowercase letters"),
+        (("admin", "delete", "nobody"), None, 'User not found: "nobody"'),
+        (("admin", "password", "nobody"), "correct horse\n", 'User not found: "nobody"'),
+        (("admin", "add-team", "A B"), None, "lowercase letters"),
+        (("api-keys", "create", "x", "--team", "nobody"), None, 'Team not found: "nobody"'),
+        (("api-keys", "revoke", "nothing"), None, 'API key not found: "nothing"'),
         (("api-keys", "create", "x", "--scope", "fly"), None, "fly"),
     ],
 )

@@ -83,8 +83,8 @@ class World:
         egress = Egress(EgressPolicy(allow=(self.hook.place,)))
         seen = cast("Ledger", self.seen)
         secrets = Secrets(seen, self.keys, self.clock)
-        postman = ChannelSender(self.clock, egress=egress, secrets=secrets)
-        watch = EngineWatch(seen, self.clock, postman, lane="default", public_url="https://bell.test/")
+        sender = ChannelSender(self.clock, egress=egress, secrets=secrets)
+        watch = EngineWatch(seen, self.clock, sender, lane="default", public_url="https://bell.test/")
         self.watches.append(watch)
         self._tasks.append(asyncio.create_task(watch.run(self._stop)))
 
@@ -244,5 +244,7 @@ async def test_other_rules_and_other_lanes_are_left_alone(world: World, caplog: 
 
 @pytest.mark.parametrize("field", ["tag", "schedule_id", "monitor_id"])
 async def test_a_rule_of_one_schedule_cannot_be_about_engines(world: World, field: str) -> None:
-    with pytest.raises(RuleInvalidError, match=f"on 'no_engine' is about a whole lane and cannot stand beside {field}"):
+    with pytest.raises(
+        RuleInvalidError, match=f"on 'no_engine' is about a whole lane and cannot be combined with {field}"
+    ):
         await world.rule(**{field: "x"})

@@ -116,7 +116,7 @@ def test_they_are_shown_without_secrets(file: Path) -> None:
         ('[targets.bus]\nkind = "redis"\nurl = "redis://x"\nkye = "k"', "targets.bus.kye", 'did you mean "key"?'),
         ('[targets.bus]\nkind = "redis"\nurl = "http://x:s3cret@y"\nkey = "k"', "targets.bus.url", "redis://cache"),
         ('[targets.bus]\nkind = "redis"\nurl = "redis://x"\nkey = "k"\nmaxlen = 0', "targets.bus.maxlen", "above 0"),
-        ('[targets.db]\nkind = "postgres"\nurl = "postgresql://x"\ntable = "A"', "targets.db.table", "small letters"),
+        ('[targets.db]\nkind = "postgres"\nurl = "postgresql://x"\ntable = "A"', "targets.db.table", "lowercase"),
         ('[targets.q]\nkind = "celery"\nurl = "redis://x"\ntask = 5', "targets.q.task", "must be a name"),
         ('[targets.h]\nkind = "http"\nurl = "https://x"\nheaders = 5', "targets.h.headers", "table of texts"),
         ('[targets.h]\nkind = "http"\nurl = "https://x"\nheaders = { a = 5 }', "targets.h.headers", "table of texts"),

@@ -171,5 +171,5 @@ def test_a_plan_does_not_show_them_either() -> None:
 
 
 def test_nothing_is_kept_for_what_is_new() -> None:
-    with pytest.raises(ScheduleInvalidError, match="nothing is kept"):
+    with pytest.raises(ScheduleInvalidError, match="no value is stored"):
         credentials.unveiled({"url": URL, "auth": {"bearer": KEPT}}, None)

@@ -1,4 +1,4 @@
-"""Who may do what: teams, API keys, users of the dashboard, their sessions, and how often a login may fail.
+"""Access control: teams, API keys, users of the dashboard, their sessions, and limits on failed logins.
 
 Everything is kept as documents of the store and every change is audited. No key, password or token is stored: only what
 is needed to know it again.

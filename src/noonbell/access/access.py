@@ -56,7 +56,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Access(Members):
-    """Who may do what, in one store."""
+    """The access control of one store."""
 
     # --- teams ----------------------------------------------------------------------------------------------------
 
@@ -64,8 +64,8 @@ class Access(Members):
         chosen = checked.check_name("team", name)
         body = TeamBody(chosen if title is None else checked.check_title("title", title))
         write = DocumentWrite(TEAM, chosen, chosen, _encode(body).decode(), expected=0)
-        told = self._told("team.created", chosen, {"title": body.title}, chosen)
-        (document,) = await self._store.documents.write([write], self._now(), [told])
+        audit = self._audit_event("team.created", chosen, {"title": body.title}, chosen)
+        (document,) = await self._store.documents.write([write], self._now(), [audit])
         return _team(document)
 
     async def ensure_default_team(self) -> None:
@@ -77,7 +77,7 @@ class Access(Members):
                 return  # another process was quicker
 
     async def list_teams(self, *, after: str = "", limit: int = 100) -> Sequence[Team]:
-        """By name, past `after`."""
+        """List the teams by name, past `after`."""
         return [_team(document) for document in await self._store.documents.find(DocumentFilter(TEAM), after, limit)]
 
     # --- API keys -------------------------------------------------------------------------------------------------
@@ -108,10 +108,10 @@ class Access(Members):
         secret = secrets.token_urlsafe(32)
         body = KeyBody(title, allowed, digest(secret), self._actor, None if expires_at is None else instant(expires_at))
         write = DocumentWrite(API_KEY, key_id, chosen, _encode(body).decode(), expected=0)
-        told = self._told("api_key.created", key_id, {"name": title, "scopes": allowed}, chosen)
-        (document,) = await self._store.documents.write([write], self._now(), [told])
+        audit = self._audit_event("api_key.created", key_id, {"name": title, "scopes": allowed}, chosen)
+        (document,) = await self._store.documents.write([write], self._now(), [audit])
         if made_with is not None and not await self._store.documents.find(DocumentFilter(API_KEY, [made_with])):
-            await self._drop_key(document, made_with=made_with)  # that one was revoked meanwhile
+            await self._drop_key(document, made_with=made_with)  # the creating key was revoked in the meantime
             raise AccessNotFoundError("API key", made_with)
         return _key(document, body), f"nbk_{key_id}_{secret}"
 
@@ -145,8 +145,8 @@ class Access(Members):
 
     async def _drop_key(self, document: Document, **facts: str) -> None:
         name = _key_body(document.body).name
-        told = self._told("api_key.revoked", document.id, {"name": name, **facts}, document.team)
-        await self._store.documents.write(audits=[told], removed=removals(API_KEY, [document.id]))
+        audit = self._audit_event("api_key.revoked", document.id, {"name": name, **facts}, document.team)
+        await self._store.documents.write(audits=[audit], removed=removals(API_KEY, [document.id]))
         self._shared.known.pop(document.id, None)
         self._shared.uses.pop(document.id, None)
 
@@ -167,7 +167,7 @@ class Access(Members):
         return found[0]
 
     async def authenticate(self, key: str) -> Caller | None:
-        """Who has this key; None where nobody has, or it has expired."""
+        """Return the caller that this key identifies, or None if the key is unknown or has expired."""
         parts = _KEY.fullmatch(key)
         if parts is None:
             return None
@@ -217,7 +217,7 @@ class Access(Members):
             raise
 
     def _remember_use(self, key_id: str, at: int) -> None:
-        """What is remembered of a key goes on counting the minute from its last use."""
+        """Record the use in the cached entry, so that the minute is counted from the key's last use."""
         if (cached := self._shared.known.get(key_id)) is not None:
             self._shared.known[key_id] = *cached[:2], msgspec.structs.replace(cached[2], last_used_at=at)
 
@@ -243,7 +243,7 @@ def _used(document: Document, at: int) -> DocumentWrite | None:
 
 
 def _is_due(last_used_at: int | None, now: int) -> bool:
-    """Whether a use is to be written where this was the last one that was."""
+    """Return whether a use is to be written, given the last one that was written."""
     return last_used_at is None or now - last_used_at >= _USE_WRITTEN
 
 
@@ -251,7 +251,7 @@ _key_body = msgspec.json.Decoder(KeyBody).decode
 
 
 def _actor_of_key(key_id: str) -> str:
-    """In whose name a key acts; the keys that it makes keep it as `created_by`."""
+    """Return the actor of a key; the keys that it makes keep it as `created_by`."""
     return f"key:{key_id}"
 
 

@@ -1,4 +1,4 @@
-"""What all parts of access share: the store, the clock, who acts, and what is remembered."""
+"""The state that all parts of access share: the store, the clock, the actor, and the cache of known keys."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def digest(text: str) -> str:
-    """What is stored of something random that nobody may learn from the store."""
+    """Return the digest under which a random token is stored, so that the token cannot be learnt from the store."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _Shared:
-    """What all views on one store have in common."""
+    """The state that all views on one store have in common."""
 
     def __init__(self, store: Ledger, clock: Clock) -> None:
         self.store = store
@@ -35,16 +35,16 @@ class _Shared:
 
 
 class Acting:
-    """Somebody who acts on one store."""
+    """A view of one store in the name of one actor."""
 
     def __init__(self, store: Ledger, clock: Clock, actor: str = "api") -> None:
         self._shared = _Shared(store, clock)
         self._actor = actor
 
     def acting(self, actor: str) -> Self:
-        """The same, in the name of somebody else."""
+        """Return the same view in the name of another actor."""
         view = copy.copy(self)
-        view._actor = actor  # noqa: SLF001 - it is one of us
+        view._actor = actor  # noqa: SLF001 - of the same class
         return view
 
     @property
@@ -54,5 +54,5 @@ class Acting:
     def _now(self) -> int:
         return self._shared.clock.now()
 
-    def _told(self, event: str, subject: str, detail: Any, team: str = DEFAULT_TEAM) -> AuditEvent:
+    def _audit_event(self, event: str, subject: str, detail: Any, team: str = DEFAULT_TEAM) -> AuditEvent:
         return AuditEvent(self._now(), event, subject, self._actor, _encode(detail).decode(), team)

@@ -1,6 +1,6 @@
 """By what an address is counted, where requests and failed logins are.
 
-Whoever has an IPv6 connection has 2^64 addresses and more: those of one network count as one. The address itself stays
+An IPv6 connection comes with 2^64 addresses and more: those of one network count as one. The address itself stays
 as it is in logs and in the audit.
 """
 

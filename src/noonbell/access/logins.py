@@ -1,9 +1,9 @@
-"""How often a login may fail.
+"""Limits on failed logins.
 
 Failures are counted for each account and for each address, in the store, so that a restart or a second process forgets
 nothing. An attempt counts as a failure from its beginning, until it has succeeded: many at once are no way around. The
 first FREE ones cost nothing. After that each doubles a pause, in which even the right password is not looked at. For an
-account the pause stays short, so that nobody can lock another out for long; an address that goes on waits up to an
+account the pause stays short, so that no user can lock another out for long; an address that goes on waits up to an
 hour. A quarter of an hour without a failure forgets them.
 """
 
@@ -49,9 +49,9 @@ class Logins:
         self._counting = asyncio.Lock()
 
     async def attempt(self, name: str, address: str) -> Attempt:
-        """Count an attempt as failed, before anybody looks at its password; `succeeded` takes that back.
+        """Count an attempt as failed before its password is verified; `succeeded` takes that back.
 
-        So those that come together count together: each finds the others in the count, however long a look takes.
+        So concurrent attempts count together: each finds the others in the count, however long a verification takes.
 
         Raises:
             LoginRefusedError: this account or address has to wait. That costs nothing further.
@@ -75,7 +75,7 @@ class Logins:
                 try:
                     written = await self._store.documents.write(writes, now)
                 except DocumentConflictError:
-                    continue  # somebody tries beside us: look again
+                    continue  # a concurrent attempt was recorded: read again
                 return Attempt(of_account, of_address, before, {one.id: one.version for one in written})
         raise _refusal(SECOND)  # what cannot be counted is not looked at
 
@@ -107,7 +107,7 @@ def _refusal(wait: int) -> LoginRefusedError:
 
 def _wait(kind: str, body: FailuresBody, now: int) -> int:
     pause = _pause(kind, body.failures)
-    if pause == 0 or body.last_at - now > _SKEW:  # a clock that was set back: what lies ahead of it tells no pause
+    if pause == 0 or body.last_at - now > _SKEW:  # the clock was set back: a later failure sets no pause
         return 0
     return body.last_at + pause - now
 
@@ -129,7 +129,7 @@ def _pause(kind: str, failures: int) -> int:
 
 
 def _id(kind: str, value: str) -> str:
-    """A name may be long and strange, and an address is nobody else's business."""
+    """Return the digest of a name or an address: a name may be long and odd, and an address is private."""
     return f"{kind}:{hashlib.sha256(value.encode('utf-8', 'replace')).hexdigest()}"
 
 

@@ -1,6 +1,6 @@
-"""Members of teams: who belongs to which, what each may do, and the one-time links by which they choose a password.
+"""Members of teams: their team, their scope, and the one-time links by which they choose a password.
 
-Nobody is told a password by another: whoever is added, or has forgotten his, is given a link. It works once, for
+No user learns the password of another: a new user, or one who forgot the password, gets a link. It works once, for
 INVITATION_LASTS, and only the latest one does. The store has its hash.
 """
 
@@ -31,18 +31,18 @@ _USED: Final = "This link was used, is too old, or is not the latest one; ask fo
 
 
 class Members(People):
-    """Who belongs to which team."""
+    """The members of teams."""
 
     async def create_user(self, name: str, team: str, scope: str, password: str | None = None) -> User:
-        """A user of a team. Without a password nobody can log in as him, until a link of his is used."""
+        """Create a user of a team. The user has no password and cannot log in until a link of theirs is used."""
         chosen, (allowed,) = checked.check_name("name", name), checked.check_scopes([scope])
         where = await self._require_team(team)
         hashed = "" if password is None else await self._shared.passwords.hash(checked.check_password(password))
         body = UserBody(hashed, allowed)
         write = DocumentWrite(USER, chosen, where, _encode(body).decode(), expected=0)
-        told = self._told("user.created", chosen, {"scope": allowed}, where)
+        audit = self._audit_event("user.created", chosen, {"scope": allowed}, where)
         try:
-            (document,) = await self._store.documents.write([write], self._now(), [told])
+            (document,) = await self._store.documents.write([write], self._now(), [audit])
         except DocumentConflictError:
             raise AccessInvalidError("name", chosen, "is taken; choose another") from None
         return user_of(document)
@@ -55,7 +55,7 @@ class Members(People):
         return user_of(await self._find_user(name))
 
     async def set_scope(self, name: str, scope: str) -> User:
-        """What a user may do, from his next click on."""
+        """Set the scope of a user. It applies from the user's next request on."""
         (allowed,) = checked.check_scopes([scope])
         found = await self._find_user(name)
         body = _user_body(found.body)
@@ -63,8 +63,8 @@ class Members(People):
             return user_of(found)
         changed = msgspec.structs.replace(body, scope=allowed)
         write = DocumentWrite(USER, name, found.team, _encode(changed).decode(), expected=found.version)
-        told = self._told("user.scope_changed", name, {"scope": allowed, "before": body.scope}, found.team)
-        (document,) = await self._store.documents.write([write], self._now(), [told])
+        audit = self._audit_event("user.scope_changed", name, {"scope": allowed, "before": body.scope}, found.team)
+        (document,) = await self._store.documents.write([write], self._now(), [audit])
         return user_of(document)
 
     async def _find_user(self, name: str) -> Document:
@@ -82,20 +82,20 @@ class Members(People):
     # --- links ----------------------------------------------------------------------------------------------------
 
     async def new_password_link(self, name: str) -> str:
-        """The token of a link by which a user chooses his password, once. Until then the one he has goes on."""
+        """Return the token of a one-time link to choose a password. The old password works until the link is used."""
         found, token, now = await self._find_user(name), secrets.token_urlsafe(24), self._now()
         until = now + INVITATION_LASTS // MICROSECOND
         body = _encode(LinkBody(digest(token), until)).decode()
         write = DocumentWrite(PASSWORD_LINK, name, found.team, body, wake_at=until)
-        told = self._told("user.link_made", name, {}, found.team)
-        await self._store.documents.write([write], now, [told])
+        audit = self._audit_event("user.link_made", name, {}, found.team)
+        await self._store.documents.write([write], now, [audit])
         return token
 
     async def password_link_fits(self, name: str, token: str) -> bool:
         return await self._fitting_link(name, token) is not None
 
     async def choose_password(self, name: str, token: str, password: str) -> User:
-        """Use a link up. Whoever is logged in as this user is logged out.
+        """Use a link up. All sessions of this user end.
 
         Raises:
             LoginRefusedError: the link does not fit.
@@ -103,7 +103,7 @@ class Members(People):
         """
         checked.check_password(password)
         link = await self._fitting_link(name, token)
-        # taken out first: of two who come at the same moment one finds nothing to take
+        # taken out first: of two simultaneous requests one finds nothing to take
         if link is None or not await self._store.documents.write(removed=removals(PASSWORD_LINK, [name])):
             raise LoginRefusedError(_USED)
         await self.set_password(name, password)

@@ -23,14 +23,14 @@ class Passwords:
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._made: PasswordHasher | None = None
-        self._nobody: str | None = None
+        self._dummy_hash: str | None = None
 
     async def hash(self, password: str) -> str:
         async with self._room:
             return await asyncio.to_thread(self._hasher().hash, password)
 
     async def fits(self, hashed: str | None, password: str) -> bool:
-        """Whether it is the password; without a hash it takes as long, and is not."""
+        """Return whether it is the password. Without a hash it takes as long, and the result is False."""
         async with self._room:
             return await asyncio.to_thread(self._fits, hashed, password)
 
@@ -38,10 +38,10 @@ class Passwords:
         hasher = self._hasher()
         from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - comes with an extra
 
-        if self._nobody is None:
-            self._nobody = hasher.hash("nobody has this password")
+        if self._dummy_hash is None:
+            self._dummy_hash = hasher.hash("no user has this password")
         try:
-            hasher.verify(self._nobody if hashed is None else hashed, password)
+            hasher.verify(self._dummy_hash if hashed is None else hashed, password)
         except (VerificationError, InvalidHashError):
             return False
         return hashed is not None

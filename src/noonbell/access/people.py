@@ -45,7 +45,7 @@ _user_body = msgspec.json.Decoder(UserBody).decode
 
 
 class People(Acting):
-    """Who may log in."""
+    """The users who may log in."""
 
     # --- users ----------------------------------------------------------------------------------------------------
 
@@ -58,13 +58,13 @@ class People(Acting):
         return False
 
     async def create_admin(self, name: str, password: str) -> User:
-        """A user of the first team who may do everything there, and look after the teams."""
+        """Create a user of the first team with all rights there and the right to manage the teams."""
         chosen, allowed = checked.check_name("name", name), checked.check_password(password)
         body = UserBody(await self._shared.passwords.hash(allowed))
         write = DocumentWrite(USER, chosen, DEFAULT_TEAM, _encode(body).decode(), expected=0)
-        told = self._told("user.created", chosen, {"scope": body.scope})
+        audit = self._audit_event("user.created", chosen, {"scope": body.scope})
         try:
-            (document,) = await self._store.documents.write([write], self._now(), [told])
+            (document,) = await self._store.documents.write([write], self._now(), [audit])
         except DocumentConflictError:
             raise AccessInvalidError("name", chosen, "is taken; choose another") from None
         await self._store.documents.write(removed=removals(FIRST_ADMIN, [_LINK_ID]))
@@ -80,10 +80,10 @@ class People(Acting):
     async def delete_user(self, name: str) -> None:
         """Remove a user and end the sessions."""
         found = await self._store.documents.find(DocumentFilter(USER, [name]))
-        told = self._told("user.deleted", name, {}, found[0].team if found else DEFAULT_TEAM)
-        if not found or not await self._store.documents.write(audits=[told], removed=removals(USER, [name])):
+        audit = self._audit_event("user.deleted", name, {}, found[0].team if found else DEFAULT_TEAM)
+        if not found or not await self._store.documents.write(audits=[audit], removed=removals(USER, [name])):
             raise AccessNotFoundError("user", name)
-        # the next user of this name is somebody else
+        # the next user of this name is another person
         await self._store.documents.write(removed=removals(PASSWORD_LINK, [name]))
         await self._end_sessions_of(name)
 
@@ -95,8 +95,8 @@ class People(Acting):
             raise AccessNotFoundError("user", name)
         body = msgspec.structs.replace(_user_body(found[0].body), password=await self._shared.passwords.hash(allowed))
         write = DocumentWrite(USER, name, found[0].team, _encode(body).decode(), expected=found[0].version)
-        told = self._told("user.password_changed", name, {}, found[0].team)
-        await self._store.documents.write([write], self._now(), [told])
+        audit = self._audit_event("user.password_changed", name, {}, found[0].team)
+        await self._store.documents.write([write], self._now(), [audit])
         await self._store.documents.write(removed=removals(PASSWORD_LINK, [name]))
         await self._end_sessions_of(name)
 
@@ -109,10 +109,10 @@ class People(Acting):
         attempt = await self._shared.logins.attempt(name, address)
         found = await self._store.documents.find(DocumentFilter(USER, [name])) if len(name) <= 100 else []
         body = _user_body(found[0].body) if found else None
-        # also where there is no such user, so that the time it takes tells nothing
+        # verified for an unknown user as well, so that the time it takes reveals nothing
         fits = await self._shared.passwords.fits(None if body is None else body.password or None, password)
         if not fits or body is None:
-            failed = self._told("login.failed", name[:100], {"address": address})
+            failed = self._audit_event("login.failed", name[:100], {"address": address})
             await self._store.documents.write(audits=[failed])
             raise LoginRefusedError("The name or the password is wrong")
         await self._shared.logins.succeeded(attempt)
@@ -146,10 +146,12 @@ class People(Acting):
         checked.check_password(password)
         found = await self._store.documents.find(DocumentFilter(FIRST_ADMIN, [_LINK_ID]))
         if not await self.first_admin_token_fits(token):
-            raise LoginRefusedError("This link was used, is too old, or is not the last one; start the service anew")
-        # taken out first: of two who come at the same moment one finds nothing to take
+            raise LoginRefusedError(
+                "This link was used, has expired, or is not the latest; restart the service for a new one"
+            )
+        # taken out first: of two simultaneous requests one finds nothing to take
         if not found or not await self._store.documents.write(removed=removals(FIRST_ADMIN, [_LINK_ID])):
-            raise LoginRefusedError("This link was used a moment ago")
+            raise LoginRefusedError("This link has just been used")
         try:
             return await self.create_admin(name, password)
         except BaseException:
@@ -164,12 +166,12 @@ class People(Acting):
         expires_at = self._now() + SESSION_LASTS // MICROSECOND
         body = SessionBody(user.name, csrf, expires_at)
         write = DocumentWrite(SESSION, digest(token), user.team, _encode(body).decode(), 0, expires_at)
-        told = self._told("login.succeeded", user.name, {"address": address}, user.team)
-        await self._store.documents.write([write], self._now(), [told])
+        audit = self._audit_event("login.succeeded", user.name, {"address": address}, user.team)
+        await self._store.documents.write([write], self._now(), [audit])
         return Session(token, csrf, user.name, moment(expires_at))
 
     async def session(self, token: str) -> tuple[Session, Caller] | None:
-        """The session of a cookie and who is behind it; None where it has ended."""
+        """Return the session of a cookie and its caller, or None if the session has ended."""
         found = await self._store.documents.find(DocumentFilter(SESSION, [digest(token)]))
         if not found:
             return None
@@ -189,7 +191,7 @@ class People(Acting):
         if found:
             user = msgspec.json.decode(found[0].body, type=SessionBody).user
             await self._store.documents.write(
-                audits=[self._told("logout", user, {}, found[0].team)], removed=removals(SESSION, [found[0].id])
+                audits=[self._audit_event("logout", user, {}, found[0].team)], removed=removals(SESSION, [found[0].id])
             )
 
     async def _end_sessions_of(self, user: str) -> None:

@@ -1,4 +1,4 @@
-"""What access is made of: the records that people see, the bodies that are stored, and the checks of their fields."""
+"""The data of access: the records that people see, the bodies that are stored, and the checks of their fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONGEST_TITLE: Final = 200
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Somebody who has shown a key or a session: in whose name, for which team, and what he may do."""
+    """The identity behind a key or a session: its name, its team, and what it may do."""
 
     actor: str
     team: str
@@ -54,7 +54,7 @@ class Team(msgspec.Struct, frozen=True):
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """What may be shown of a key; the key itself is shown once, when it is made."""
+    """The facts of a key that may be shown; the key itself is shown once, when it is created."""
 
     key_id: str
     team: str
@@ -123,7 +123,7 @@ class FailuresBody(msgspec.Struct, frozen=True):
 
 
 def implied(scopes: Iterable[Scope]) -> frozenset[Scope]:
-    """With the lesser ones: who may write may read."""
+    """Return the scopes with the lesser ones that they imply: write implies read."""
     return frozenset(SCOPES[: max((SCOPES.index(scope) + 1 for scope in scopes), default=0)])
 
 
@@ -138,9 +138,9 @@ def check_scopes(value: object) -> tuple[Scope, ...]:
 
 
 def check_name(field: str, value: object) -> str:
-    """The name of a team or a user: it stands in addresses and in the audit."""
+    """Return the valid name of a team or a user; it appears in URLs and in the audit log."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        right = "must be 1 to 63 small letters, digits, '_', '.' or '-', beginning with a letter or digit"
+        right = "must be 1 to 63 lowercase letters, digits, '_', '.' or '-', beginning with a letter or digit"
         raise AccessInvalidError(field, value, right)
     return value
 

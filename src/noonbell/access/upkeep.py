@@ -16,7 +16,7 @@ _PASSES_PER_SWEEP: Final = 40
 
 
 class Upkeep(NamedTuple):
-    """What a pass has done: whether the last uses are written, and how many sessions were forgotten."""
+    """The result of a pass: whether the last uses are written, and how many sessions were removed."""
 
     written: bool
     swept: int = 0
@@ -40,7 +40,7 @@ class AccessUpkeep(PeriodicService[Upkeep]):
         try:
             await self._access.write_uses()
         except NoonbellError as error:
-            logger.warning("The last uses of API keys were not written: %s", describe_error(error))
+            logger.warning("last uses of API keys not written reason=%s", describe_error(error))
             return False
         return True
 
@@ -48,5 +48,5 @@ class AccessUpkeep(PeriodicService[Upkeep]):
         try:
             return await self._access.sweep()
         except NoonbellError as error:
-            logger.warning("Old sessions were not swept: %s", describe_error(error))
+            logger.warning("expired sessions not deleted reason=%s", describe_error(error))
             return 0

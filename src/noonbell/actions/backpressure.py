@@ -27,9 +27,9 @@ from noonbell.ports import BOUNDS, AwayTarget, Clock, StreamBounds
 
 logger = logging.getLogger("noonbell.delivery")
 
-MOST_IN_HAND: Final = BOUNDS.most_bytes
+MOST_BYTES_IN_FLIGHT: Final = BOUNDS.most_bytes
 # Below this a claim waits until something has ended: many small claims cost more than one.
-LEAST_ROOM: Final = MOST_IN_HAND // 4
+LEAST_ROOM: Final = MOST_BYTES_IN_FLIGHT // 4
 # Streams that are claimed ahead for each that is being delivered: transactions are fewer than messages then.
 _AHEAD: Final = 4
 _MOST_STREAMS: Final = 2_048
@@ -45,7 +45,7 @@ _ABSTAINS: Final = 10 * SECOND
 
 
 class ClaimSize:
-    """How many streams may be in flight: at least four for each worker."""
+    """The number of streams that may be in flight: at least four for each worker."""
 
     def __init__(self, streams: int) -> None:
         self.most = self._least = streams * _AHEAD
@@ -89,10 +89,10 @@ class BackPressure:
         self._batches = batches
         self._target_of = target_of
         self._unknown: dict[str, int] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def bounds(self, in_flight: Iterable[StreamInFlight]) -> StreamBounds:
-        now, room = self._clock.now(), MOST_IN_HAND
+        now, room = self._clock.now(), MOST_BYTES_IN_FLIGHT
         under_way: set[str] = set()
         for served in in_flight:
             room -= served.size
@@ -110,14 +110,16 @@ class BackPressure:
         return StreamBounds(room, away)
 
     def leaves_to_others(self, message: OutboxMessage) -> bool:
-        """Whether this is for a target that is not known here, and another engine may still take it."""
+        """Return whether its target is not known here, and another engine may still take it."""
         name, now = message.target, self._clock.now()
         if self._target_of(name) is not None or not 0 <= now - message.created_at < _LEFT_TO_OTHERS:
             return False
         self._unknown[name] = now + _ABSTAINS
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._logged:
+            self._logged.add(name)
             logger.warning(
-                'No target named "%s" is registered here; its messages are left to other engines for a minute', name
+                "target not registered target=%s: for %d s its messages are left to other engines",
+                name,
+                _LEFT_TO_OTHERS // SECOND,
             )
         return True

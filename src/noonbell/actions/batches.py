@@ -1,12 +1,12 @@
 """Messages of many streams that go to one target, sent together.
 
-While a batch is under way the next one gathers: what streams hand over meanwhile goes in one call of `deliver_many`, in
+While a batch is under way the next one gathers: what streams hand over goes in one call of `deliver_many` then, in
 the order in which it came. A stream waits for its own messages and hands over no others before, so its order is kept.
 
-A batch that is refused is halved until the message that the target does not like is alone: the others are not held up
+A batch that is refused is halved until the message that the target refuses is alone: the others are not held up
 by it. A target that is away as a whole is not asked by every stream: what waits is not sent, which counts as no try.
-The target is asked again by one message after a pause of 1, 2, 4, ... at most 30 seconds; `held_back` says what the
-others do meanwhile. An outage is logged once, once a minute, and when it is over.
+The target is asked again by one message after a pause of 1, 2, 4, ... at most 30 seconds; `held_back` says what
+the others do until then. An outage is logged once, once a minute, and when it is over.
 
 A target that is back is given 1, 2, 4, ... messages, those first that were tried least, until that is all there is. So
 a message that it answers as if it were away, or never, meets the others late: they do not fail with it each time.
@@ -57,8 +57,8 @@ def in_parts(messages: Iterable[Numbered], most: int) -> Iterator[list[Numbered]
         yield part
 
 
-class _Handed:
-    """What one stream has handed over, and what will tell it of the end."""
+class _Request:
+    """The messages that one stream has handed over, and the future of their delivery."""
 
     __slots__ = ("bodies", "end", "length")
 
@@ -81,7 +81,7 @@ class Batches:
         self._seconds = longest_seconds
         self._mask = mask
         self._outage = Outage(f'The target "{name}"', "what is sent there waits until it is back", logger)
-        self._waiting: list[_Handed] = []
+        self._waiting: list[_Request] = []
         self._worker: asyncio.Task[None] | None = None
         self._away: TargetAwayError | None = None
         self._pause = 0
@@ -98,21 +98,21 @@ class Batches:
         """
         if self._is_known_away:
             return False
-        handed = _Handed(bodies)
-        self._waiting.append(handed)
+        request = _Request(bodies)
+        self._waiting.append(request)
         if self._worker is None:
             self._worker = asyncio.ensure_future(self._work())
-        return await handed.end
+        return await request.end
 
     @property
     def _is_known_away(self) -> bool:
-        """Whether it is away, and not to be asked yet."""
+        """Return whether the target is away, and not to be tried yet."""
         return self._away is not None and self._clock.now() < self.tries_again_at
 
     def held_back(self, *, tried: bool) -> AwayTarget | None:
-        """What becomes of streams that have come to a message for this target; None where all may go.
+        """Return how streams with a next message for this target are held back, or None if all may go.
 
-        `tried` says that one is in hand already.
+        `tried` says that one is in flight already.
         """
         now, tried = self._clock.now(), tried or self._worker is not None
         if self._away is None:
@@ -127,13 +127,13 @@ class Batches:
         return AwayTarget(str(self._away), until)
 
     async def close(self) -> None:
-        """End what is under way; whoever waits for it is told that nothing is known."""
+        """Cancel the batch under way. Its streams fail with the outcome unknown, and the waiting ones are not sent."""
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait([self._worker])
 
     async def _work(self) -> None:
-        under_way: list[_Handed] = []
+        under_way: list[_Request] = []
         try:
             while self._waiting:
                 under_way = self._gathered()
@@ -143,39 +143,39 @@ class Batches:
         finally:
             self._worker = None
             waiting, self._waiting = self._waiting, []
-            for handed in under_way:
-                _fail(handed, TargetAwayError(repr(self.target), "it was given up when the delivery ended"))
-            for handed in waiting:
-                _tell(handed, sent=False)
+            for request in under_way:
+                _fail(request, TargetAwayError(repr(self.target), "it was given up when the delivery ended"))
+            for request in waiting:
+                _resolve(request, sent=False)
 
-    def _gathered(self) -> list[_Handed]:
+    def _gathered(self) -> list[_Request]:
         """The next batch: whole streams, as many as may go together."""
         count = length = 0
         taken = 0
-        for handed in self._waiting:
-            count += len(handed.bodies)
-            length += handed.length
+        for request in self._waiting:
+            count += len(request.bodies)
+            length += request.length
             if taken and (count > self.target.most_together or length > LONGEST_BATCH):
                 break
             taken += 1
         batch, self._waiting = self._waiting[:taken], self._waiting[taken:]
-        return [handed for handed in batch if not handed.end.done()]  # without those that gave up waiting
+        return [request for request in batch if not request.end.done()]  # without those that gave up waiting
 
-    async def _send(self, batch: list[_Handed]) -> None:
+    async def _send(self, batch: list[_Request]) -> None:
         if not batch:
             return
         if self._is_known_away:  # since the other half of what was refused
-            for handed in batch:
-                _tell(handed, sent=False)
+            for request in batch:
+                _resolve(request, sent=False)
             return
         try:
-            in_time = await self._deliver([body for handed in batch for body in handed.bodies])
+            in_time = await self._deliver([body for request in batch for body in request.bodies])
         except TargetAwayError as error:
             self._is_away(batch, error)
         except TimeoutError as error:
             self._is_away(batch, TargetAwayError(repr(self.target), describe_error(error, self._mask)))
         except Exception as error:  # noqa: BLE001 - whatever a target raises is a failed delivery
-            self._is_back()  # who refuses is there
+            self._is_back()  # a target that refuses a message is not away
             if len(batch) == 1:
                 _fail(batch[0], error)
                 return
@@ -187,8 +187,8 @@ class Batches:
                 self._is_away(batch, TargetAwayError(repr(self.target), f"it took longer than {self._seconds:g} s"))
                 return
             self._is_back()
-            for handed in batch:
-                _tell(handed)
+            for request in batch:
+                _resolve(request)
 
     async def _deliver(self, bodies: Sequence[str]) -> bool:
         """Return True when all have arrived, False where that took too long."""
@@ -216,25 +216,25 @@ class Batches:
         logger.error("delivery abandoned target=%r: it was cancelled and does not end", self._name)
         call.add_done_callback(_forget)
 
-    def _is_away(self, batch: list[_Handed], error: TargetAwayError) -> None:
+    def _is_away(self, batch: list[_Request], error: TargetAwayError) -> None:
         """The batch fails, but for what has arrived of it; what waits is not sent."""
-        told = TargetAwayError(error.target, _printable(self._mask(error.reason)))
+        away = TargetAwayError(error.target, _printable(self._mask(error.reason)))
         if error.arrived:
             self._pause = 0
         self._pause = min(max(2 * self._pause, SECOND), _LONGEST_PAUSE)
-        self._away, self.tries_again_at, self._most = told, self._clock.now() + self._pause, 1
-        self._outage.failed("delivery", told.reason, self._clock.elapsed())
+        self._away, self.tries_again_at, self._most = away, self._clock.now() + self._pause, 1
+        self._outage.failed("delivery", away.reason, self._clock.elapsed())
         arrived = error.arrived
         waiting, self._waiting = self._waiting, []
-        for handed in waiting:
-            _tell(handed, sent=False)
-        for handed in batch:
-            here = min(arrived, len(handed.bodies))
+        for request in waiting:
+            _resolve(request, sent=False)
+        for request in batch:
+            here = min(arrived, len(request.bodies))
             arrived -= here
-            if here == len(handed.bodies):
-                _tell(handed)
+            if here == len(request.bodies):
+                _resolve(request)
             else:
-                _fail(handed, TargetAwayError(told.target, told.reason, here))
+                _fail(request, TargetAwayError(away.target, away.reason, here))
 
     def _is_back(self) -> None:
         if self._away is not None:
@@ -243,7 +243,7 @@ class Batches:
         self._outage.worked("delivery", self._clock.elapsed())
 
     def _go_on(self, count: int) -> None:
-        """After a batch of so many streams: where it is back, twice as many may go next, or all."""
+        """Raise the bound after a batch of `count` streams to a target that is back: to twice as many, then to all."""
         if self._most is not None and self._away is None:
             self._most = 2 * self._most if count >= self._most else None
 
@@ -258,13 +258,13 @@ def _forget(call: asyncio.Future[None]) -> None:
         call.exception()
 
 
-def _tell(handed: _Handed, *, sent: bool = True) -> None:
-    if not handed.end.done():
-        handed.end.set_result(sent)
+def _resolve(request: _Request, *, sent: bool = True) -> None:
+    if not request.end.done():
+        request.end.set_result(sent)
 
 
-def _fail(handed: _Handed, error: Exception) -> None:
-    if handed.end.done():
+def _fail(request: _Request, error: Exception) -> None:
+    if request.end.done():
         return
     # a future takes no StopIteration
-    handed.end.set_exception(NoonbellError(describe_error(error)) if isinstance(error, StopIteration) else error)
+    request.end.set_exception(NoonbellError(describe_error(error)) if isinstance(error, StopIteration) else error)

@@ -27,7 +27,7 @@ EXAMPLE: Final = '{"kind": "callback", "name": "report"}'
 
 
 class Call(msgspec.Struct, frozen=True):
-    """What a callback is told. `run_id` is the same for every attempt of a run."""
+    """The facts of a run that a callback is called with. `run_id` is the same for every attempt of a run."""
 
     run_id: str
     schedule_id: str
@@ -77,7 +77,7 @@ class _WithCall(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_async(callback: Callable[[Call], Any]) -> bool:
-    """Whether it runs on the event loop. Asked at every run, so what most are is found out the short way."""
+    """Return whether it runs on the event loop. Called at every run, so async functions take a short way."""
     called = callback.__func__ if type(callback) is MethodType else callback
     if type(called) is FunctionType and called.__code__.co_flags & inspect.CO_COROUTINE:
         return True

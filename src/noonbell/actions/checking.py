@@ -1,4 +1,4 @@
-"""Small checks that the actions share. Every complaint names the field, the value and what would be right."""
+"""Small checks that the actions share. Every error names the field, the value and what would be right."""
 
 from __future__ import annotations
 

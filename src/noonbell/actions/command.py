@@ -4,8 +4,8 @@
     {"kind": "command", "shell": true, "command": "backup --full | gzip > /srv/backup.gz"}
 
 Commands are off until the operator turns them on: all of them, or those whose program is on a list. A list compares
-`argv[0]` as it is written; "/bin/sh" on it allows a shell. It keeps schedules from naming other programs; it is no wall
-around what an allowed program can be made to do by its arguments.
+`argv[0]` as it is written; "/bin/sh" on it allows a shell. It keeps schedules from naming other programs, not from
+whatever an allowed program can be made to do by its arguments.
 
 What is here is the description: how it is checked, and what the program is given. The environment is clean: PATH, HOME,
 LANG and TZ of the engine, what the schedule sets, and NOONBELL_RUN_ID, NOONBELL_SCHEDULE_ID, NOONBELL_SCHEDULE_NAME,

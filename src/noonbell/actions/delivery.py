@@ -9,7 +9,7 @@ what it has claimed for such a target and goes on when all of it has arrived. Ot
 
 A delivery that fails is tried again after 1, 2, 4, ... seconds, at most 5 minutes, and what comes after it in its
 stream waits. After `max_attempts` the message becomes a dead letter, with an audit event `message.dead`, and the stream
-goes on. A death of the process counts as a try for the first message of every stream in hand, begun or claimed ahead,
+goes on. A death of the process counts as a try for the first message of every stream in flight, begun or claimed ahead,
 so that no message can bring the process down forever; the last try is made alone (see `last_tries`).
 
 A target that is away as a whole is another matter: no message dies of that. What is for it waits, however long, and is
@@ -42,7 +42,7 @@ from noonbell.actions.recording import STORE_PAUSE, StreamRecorder
 from noonbell.actions.sender import Delivering, Sender, raise_if_cancelled
 from noonbell.actions.stream_in_flight import StreamInFlight
 from noonbell.actions.targets import Target
-from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.actions.targets.protocol import ChannelDispatcher
 from noonbell.actions.workers import TimeLimit, Workers
 from noonbell.background import PeriodicService
 from noonbell.core.instants import SECOND
@@ -68,7 +68,7 @@ _LAST_SECONDS: Final = 2.0
 
 
 class Claiming(NamedTuple):
-    """What a pass of the deliverer has done: the streams that it claimed, and when the next pass is needed."""
+    """The result of a pass of the deliverer: the streams that it claimed, and when the next pass is needed."""
 
     streams: int
     next_at: int
@@ -87,7 +87,7 @@ class Deliverer(PeriodicService[Claiming]):
         targets: Mapping[str, Target],
         how: Delivering | None = None,
         mask: Callable[[str], str] = str,
-        desk: ChannelDesk | None = None,
+        dispatcher: ChannelDispatcher | None = None,
     ) -> None:
         super().__init__(clock, _LONGEST_WAIT)
         self._store = store
@@ -95,7 +95,7 @@ class Deliverer(PeriodicService[Claiming]):
         self._owner = owner
         self._how = Delivering() if how is None else how
         self._outage = outage_log_for(store)
-        self._sender = Sender(clock, targets, self._how, self._outage, mask=mask, desk=desk)
+        self._sender = Sender(clock, targets, self._how, self._outage, mask=mask, dispatcher=dispatcher)
         self._doubtful = False  # a claim failed, and may have been committed all the same
         self._hangs = False  # no worker gets on: nothing is claimed until one does
         self._progress = (0, 0)  # how many items workers had taken, and since when
@@ -105,7 +105,12 @@ class Deliverer(PeriodicService[Claiming]):
             self._how.streams, self._how.longest_delivery_seconds, self._serve, on_stuck=self._on_stuck
         )
         self._recorder = StreamRecorder(
-            store, clock, self._outage, desk=desk, is_busy=lambda: len(self._workers) > 0, on_recorded=self._on_recorded
+            store,
+            clock,
+            self._outage,
+            dispatcher=dispatcher,
+            is_busy=lambda: len(self._workers) > 0,
+            on_recorded=self._on_recorded,
         )
         self._in_flight = self._recorder.in_flight
 
@@ -122,7 +127,7 @@ class Deliverer(PeriodicService[Claiming]):
         return self._sender.dead
 
     def wake(self, *, more_due: bool = False) -> None:
-        """There may be messages: look now.
+        """Poll now, because there may be messages.
 
         With `more_due` schedules wait to be claimed. They go first: claims of messages stay small for a moment.
         """
@@ -226,7 +231,7 @@ class Deliverer(PeriodicService[Claiming]):
         """Free what a failed claim has claimed all the same: it would never be delivered."""
         lost = [sid for sid in await self._store.outbox.owned(self._owner) if sid not in self._in_flight]
         if lost:
-            logger.warning("%d streams were claimed by a look that failed; they are free again", len(lost))
+            logger.warning("claim failed lane=%s streams_released=%d", self._lane, len(lost))
             await self._store.outbox.settle([Delivery(sid, self._owner, now, None) for sid in lost])
 
     # --- delivering -----------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""What sees to it that programs do not outlive the process that started them, however it ends.
+"""The guard, which keeps programs from outliving the process that started them, however it ends.
 
-A process that is killed can end nothing any more. So with its first program it starts a guard: a process that is told
-the group of each program and reads until its input ends. That happens when we end, in whatever way, since nobody else
-has the other end; then the guard kills the groups that are left and ends too.
+A process that is killed can end nothing any more. So with its first program it starts a guard: a process that receives
+the group of each program and reads until its input ends. That happens when we end, in whatever way, since no other
+process has the other end; then the guard kills the groups that are left and exits.
 
 A program that left its group on purpose is out of reach, and so is one that was started in the moment before we were
-killed and could not be told any more. Where no guard can be started, programs run without one, and that is logged.
+killed, whose group could not be passed on any more. Where no guard can be started, programs run without one, and that
+is logged.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class Guard:
         self._input: int | None = None
         self._groups: set[int] = set()
         self._lock = threading.Lock()
-        self._told_failure = False
+        self._failure_logged = False
 
     def prepare(self) -> None:
-        """See to it that there is a guard, before a program starts: the less lies between its start and `watch`."""
+        """Start the guard if there is none, before a program starts, to shorten the time from its start to `watch`."""
         with self._lock:
             if self._input is None:
                 self._start()
@@ -60,14 +61,14 @@ class Guard:
         """Kill this group when we end."""
         with self._lock:
             self._groups.add(group)
-            if self._input is None or not self._tell(f"+{group}\n"):
+            if self._input is None or not self._write(f"+{group}\n"):
                 self._start()
 
     def forget(self, group: int) -> None:
-        """It has ended, and the number may be somebody else's from now on."""
+        """Stop watching a group that has ended: its number may be that of another group from now on."""
         with self._lock:
             self._groups.discard(group)
-            if self._input is not None and not self._tell(f"-{group}\n"):
+            if self._input is not None and not self._write(f"-{group}\n"):
                 self._dismiss()
                 self._drop()
                 if self._groups:
@@ -78,7 +79,7 @@ class Guard:
         return frozenset(self._groups)
 
     def close(self) -> None:
-        """As if we had ended; returns when the guard has done its duty."""
+        """Act as if we had ended; return when the guard has killed what was left."""
         with self._lock:
             self._drop()
             self._groups.clear()
@@ -88,23 +89,23 @@ class Guard:
                 self.pid = None
 
     def leave_to_parent(self) -> None:
-        """In a forked child: programs and guard are the parent's, and its end must not wait for ours."""
+        """Drop all in a forked child: programs and guard are the parent's, and its end must not wait for ours."""
         self._lock = threading.Lock()
         self.pid = None  # not our child
         self._drop()
         self._groups.clear()
 
-    def _tell(self, line: str) -> bool:
+    def _write(self, line: str) -> bool:
         if self._input is None:
             return False
         try:
             os.write(self._input, line.encode())
-        except OSError:  # it is gone, or stands still and its input is full
+        except OSError:  # it is gone, or suspended and its input is full
             return False
         return True
 
     def _start(self) -> None:
-        """One that knows all groups, in place of the one before."""
+        """Start a guard that knows all groups, in place of the one before."""
         self._dismiss()
         self._drop()
         reading, writing = os.pipe()
@@ -118,24 +119,24 @@ class Guard:
                 env,
                 file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), *nowhere],
             )
-        except (OSError, ValueError, TypeError) as error:  # also where nobody knows which program we are
+        except (OSError, ValueError, TypeError) as error:  # also where the path of the interpreter is not known
             os.close(writing)
-            if not self._told_failure:
-                self._told_failure = True
-                logger.warning("Programs will go on if this process is killed: no guard could be started: %s", error)
+            if not self._failure_logged:
+                self._failure_logged = True
+                logger.warning("no guard process, programs go on if this process is killed reason=%s", error)
             return
         finally:
             os.close(reading)
         self._input = writing
         if self._groups:
-            self._tell("".join(f"+{group}\n" for group in self._groups))
+            self._write("".join(f"+{group}\n" for group in self._groups))
 
     def _dismiss(self) -> None:
-        """One that only stands still would take the end of its input for ours when it goes on."""
+        """Kill the old guard: one that is only suspended would take the end of its input for ours when it goes on."""
         pid, self.pid = self.pid, None
         if pid is None:
             return
-        with contextlib.suppress(ChildProcessError):  # somebody else has waited for it
+        with contextlib.suppress(ChildProcessError):  # it was waited for elsewhere
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

@@ -2,10 +2,10 @@
 
 Nothing records which of the claimed messages was being delivered when a process died, so each death counts as an
 attempt for the first message of every stream that was claimed. After `max_attempts` it is tried once more, while no
-other stream is in hand: if the process dies of it, only its own stream counts another death, and the message is a dead
-letter without a further try. The messages that were claimed beside it are delivered.
+other stream is in flight: if the process dies of it, only its own stream counts another death, and the message is a
+dead letter without a further try. The messages that were claimed beside it are delivered.
 
-Streams that have come so far are put back while others are in hand. Where that goes on for a while no stream is claimed
+Streams that have come so far are put back while others are in flight. Where that goes on for a while, none is claimed
 until the others have ended.
 """
 
@@ -24,7 +24,7 @@ _FORGOTTEN: Final = 80 * SECOND
 
 
 class Chosen(NamedTuple):
-    """What becomes of claimed streams: some start now, the others are put back until `free_at`."""
+    """The choice among claimed streams: some start now, the others are put back until `free_at`."""
 
     start: Sequence[StreamInFlight]
     put_back: Sequence[StreamInFlight] = ()
@@ -38,10 +38,10 @@ class LastTries:
         self._max_attempts = max_attempts
         self._put_back_since: int | None = None
         self._alone: StreamInFlight | None = None  # the stream that has its last try, until that is recorded
-        self._waiting: StreamInFlight | None = None  # the same, while others are in hand
+        self._waiting: StreamInFlight | None = None  # the same, while others are in flight
 
     def may_claim(self, in_flight: Mapping[int, StreamInFlight], now: int) -> bool:
-        """Whether to claim further streams beside those in hand."""
+        """Return whether to claim further streams beside those in flight."""
         if self._alone is not None:
             if in_flight.get(self._alone.stream.sid) is self._alone:
                 return False
@@ -51,7 +51,7 @@ class LastTries:
         return not in_flight or self._put_back_since is None or now - self._put_back_since < _PATIENCE
 
     def choose(self, claimed: Sequence[StreamInFlight], in_flight: Mapping[int, StreamInFlight], now: int) -> Chosen:
-        """Choose among the streams of one claim; `in_hand` are those of earlier ones."""
+        """Choose among the streams of one claim; `in_flight` are those of earlier ones."""
         last = [served for served in claimed if served.stream.attempt == self._max_attempts]
         if not last:
             if not in_flight:

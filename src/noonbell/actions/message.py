@@ -2,7 +2,7 @@
 
     {"kind": "message", "to": "orders", "type": "com.example.reminder"}
 
-`to` names a target that the program registers ("default" unless told otherwise). The payload is the template of a
+`to` names a target that the program registers, "default" if it is left out. The payload is the template of a
 MessageEvent, an object. The event that is sent is the template with
 
 - `source.channel` = "scheduler" and `source.connector_id` = the schedule's id, other keys of `source` kept;
@@ -57,7 +57,7 @@ def check_message(action: Mapping[str, Any]) -> dict[str, Any]:
     known_only(action, ("kind", "to", "type"), EXAMPLE)
     checked = {"kind": "message", "to": text("action.to", action.get("to", DEFAULT_TARGET))}
     if checked["to"].startswith(CHANNEL_PREFIX):
-        right = 'must name a target, such as "orders"; a channel is told by the rules that name it, not by messages'
+        right = 'must name a target, such as "orders"; channels are notified by rules, not by messages'
         raise ScheduleInvalidError("action.to", checked["to"], right)
     if action.get("type") is not None:
         checked["type"] = text("action.type", action["type"])
@@ -65,7 +65,7 @@ def check_message(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_template(payload: str | None) -> None:
-    """Refuse a payload that is no template of a MessageEvent."""
+    """Refuse a payload that is not a template of a MessageEvent."""
     template = None if payload is None else msgspec.json.decode(payload)
     if not isinstance(template, dict):
         right = 'must be an object where the action is a message: its template, such as {"text": "Good morning"}'
@@ -127,7 +127,7 @@ def _written(at: int) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A text as it stands inside a JSON text, without the quotes."""
+    """Return a text in its JSON form, without the quotes."""
     return _encode(value).decode()[1:-1]
 
 

@@ -1,6 +1,6 @@
 """A program from its start to its end: its group, its time limit, what it wrote.
 
-The program leads a session and process group of its own. When its time is over, or whoever waits for it is cancelled,
+The program leads a session and process group of its own. When its time is over, or the waiting task is cancelled,
 the whole group is asked to end (SIGTERM) and, after a grace, made to (SIGKILL). When the program itself has ended, what
 is left of its group is killed: a run leaves nothing behind, unless it moved to a session of its own on purpose.
 
@@ -26,7 +26,7 @@ from noonbell.core.detail import pack
 from noonbell.errors import CommandFailedError
 
 GRACE_SECONDS: Final = 10.0
-# How long outputs may stay open after the end: somebody else holds them then.
+# How long outputs may stay open after the end: another process holds them then.
 _DRAIN_SECONDS: Final = 1.0
 # How long a killed program may take to be gone: one that waits for a disk cannot die.
 _REAP_SECONDS: Final = 10.0
@@ -34,7 +34,7 @@ _ASK_SECONDS: Final = 0.05
 
 
 class Program(msgspec.Struct, frozen=True):
-    """What to start, and with what."""
+    """A program to start: its arguments, its input and environment, and its limits."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -71,7 +71,7 @@ class Output:
             self._lost += over
 
     def shown(self) -> tuple[str, int]:
-        """What is kept of it, as text, and how many bytes were cut."""
+        """Return the kept output as text, and how many bytes were cut."""
         first, last = self._limit - self._limit // 2, self._limit // 2
         if self._lost:
             head = self._masker.stream().feed(bytes(self._first)) if self._masker else bytes(self._first)
@@ -125,7 +125,7 @@ async def run(program: Program, masker: Masker = NOTHING) -> bytes:
     try:
         transport, watch = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # It may be under way already, and only its start tells how to reach it.
+        # It may be under way already, and only its start returns the means to end it.
         with contextlib.suppress(CommandFailedError):
             await _finish(*await starting)
         raise
@@ -145,7 +145,7 @@ async def run(program: Program, masker: Masker = NOTHING) -> bytes:
             await _finish(transport, watch)
         finally:
             GUARD.forget(group)
-    return _told(program, transport.get_returncode(), watch, timed_out=timed_out)
+    return _result_of(program, transport.get_returncode(), watch, timed_out=timed_out)
 
 
 async def _started(program: Program, masker: Masker) -> tuple[asyncio.SubprocessTransport, _Watch]:
@@ -172,12 +172,12 @@ def _feed(transport: asyncio.SubprocessTransport, stdin: str) -> None:
 
 
 async def _end(group: int, watch: _Watch, grace_seconds: float) -> None:
-    """Ask the group to end and wait until it has, for as long as the grace; whoever calls makes it end then."""
+    """Ask the group to end and wait until it has, for as long as the grace; the caller kills it then."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + grace_seconds
     _signal(group, signal.SIGTERM)
     await _within(watch.ended, grace_seconds)
-    while loop.time() < deadline and _is_there(group):  # noqa: ASYNC110 - nobody tells when a group has ended
+    while loop.time() < deadline and _is_there(group):  # noqa: ASYNC110 - the end of a group is not signalled
         await asyncio.sleep(_ASK_SECONDS)
 
 
@@ -212,7 +212,7 @@ def _signal(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def _told(program: Program, code: int | None, watch: _Watch, *, timed_out: bool) -> bytes:
+def _result_of(program: Program, code: int | None, watch: _Watch, *, timed_out: bool) -> bytes:
     killed_by = None if code is None or code >= 0 else _name(-code)
     (stdout, stdout_cut), (stderr, stderr_cut) = (watch.outputs[fd].shown() for fd in (1, 2))
     detail = {
@@ -224,14 +224,16 @@ def _told(program: Program, code: int | None, watch: _Watch, *, timed_out: bool)
         "stdout_cut": stdout_cut,
         "stderr_cut": stderr_cut,
     }
-    told = pack(detail)
+    packed = pack(detail)
     if timed_out:
-        raise CommandFailedError(program.argv[0], f"took longer than {program.timeout_seconds:g} s and was ended", told)
+        raise CommandFailedError(
+            program.argv[0], f"took longer than {program.timeout_seconds:g} s and was ended", packed
+        )
     if killed_by is not None:
-        raise CommandFailedError(program.argv[0], f"was ended by {killed_by}", told)
+        raise CommandFailedError(program.argv[0], f"was ended by {killed_by}", packed)
     if code != 0:
-        raise CommandFailedError(program.argv[0], f"ended with exit code {code}", told)
-    return told
+        raise CommandFailedError(program.argv[0], f"ended with exit code {code}", packed)
+    return packed
 
 
 def _name(number: int) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 
 from noonbell.actions.sender import raise_if_cancelled
 from noonbell.actions.stream_in_flight import StreamInFlight, attempts_of, dead_letter_event, log_failures
-from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.actions.targets.protocol import ChannelDispatcher
 from noonbell.errors import StoreError
 from noonbell.ports import Clock, Ledger
 from noonbell.store.outage import Outage
@@ -30,7 +30,7 @@ _GATHER_TURNS: Final = 4
 
 
 class StreamRecorder:
-    """Records the ends of the streams in hand. `on_recorded` is called with those that a transaction has freed."""
+    """Records the ends of the streams in flight. `on_recorded` is called with those that a transaction has freed."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class StreamRecorder:
         clock: Clock,
         outage: Outage,
         *,
-        desk: ChannelDesk | None,
+        dispatcher: ChannelDispatcher | None,
         is_busy: Callable[[], bool],
         on_recorded: Callable[[list[StreamInFlight]], None],
     ) -> None:
@@ -48,7 +48,7 @@ class StreamRecorder:
         self._store = store
         self._clock = clock
         self._outage = outage
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._is_busy = is_busy
         self._on_recorded = on_recorded
         self._ended: list[StreamInFlight] = []
@@ -119,9 +119,9 @@ class StreamRecorder:
 
     def _log_unrecorded(self, error: Exception, ended: int, *, first: bool, last: bool) -> None:
         if first and not isinstance(error, StoreError):
-            logger.error("Deliveries could not be recorded; that is tried again", exc_info=error)
+            logger.error("deliveries not recorded, retrying", exc_info=error)
         if last:
-            logger.error("Deliveries could not be recorded and may be repeated: %s", error)
+            logger.error("deliveries not recorded, they may be repeated reason=%s", error)
         else:
             text = f"{ended} deliveries could not be recorded: {error}"
             self._outage.failed("recording deliveries", text, self._clock.elapsed())
@@ -137,12 +137,12 @@ class StreamRecorder:
 
     async def _notify_of_dead(self, served: StreamInFlight) -> None:
         """Notify by the rules, before the dead letter is written: after a crash in between it may be repeated."""
-        desk, message, delivery = self._desk, served.failed, served.delivery
-        if desk is not None and message is not None:
+        dispatcher, message, delivery = self._dispatcher, served.failed, served.delivery
+        if dispatcher is not None and message is not None:
             try:
-                await desk.undelivered(message, attempts_of(served), delivery.error or "", delivery.at)
+                await dispatcher.undelivered(message, attempts_of(served), delivery.error or "", delivery.at)
             except StoreError:
                 raise
             except Exception:
-                logger.exception("No notification of a dead letter was sent message_id=%s", message.message_id)
+                logger.exception("dead letter not notified message_id=%s", message.message_id)
         served.noticed = True

@@ -17,7 +17,7 @@ from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.message import check_message, check_template, message_of
 from noonbell.actions.results import Finished, Prepared
 from noonbell.actions.targets import Target, TargetLike, as_target
-from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.actions.targets.protocol import ChannelDispatcher
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.errors import NoonbellError, ScheduleInvalidError
@@ -55,7 +55,7 @@ def check_payload(action: Mapping[str, Any], payload: str | None) -> None:
 
 
 class Actions:
-    """What the actions of one program reach: its functions, its targets, and the commands that are allowed."""
+    """The actions of one program: its functions, its targets, and the commands that are allowed."""
 
     def __init__(
         self,
@@ -82,16 +82,18 @@ class Actions:
         """Let messages reach this target by name."""
         self.targets[name] = as_target(name, target)
 
-    def deliverer(self, store: Ledger, *, lane: str, owner: str, desk: ChannelDesk | None = None) -> Deliverer:
-        """What takes the messages of a lane to these targets, on behalf of an engine; `wake` wakes it."""
+    def deliverer(
+        self, store: Ledger, *, lane: str, owner: str, dispatcher: ChannelDispatcher | None = None
+    ) -> Deliverer:
+        """Return the deliverer of a lane's messages to these targets, on behalf of an engine; `wake` wakes it."""
         self._deliverer = Deliverer(
-            store, self._clock, lane=lane, owner=owner, targets=self.targets, mask=self.mask, desk=desk
+            store, self._clock, lane=lane, owner=owner, targets=self.targets, mask=self.mask, dispatcher=dispatcher
         )
         return self._deliverer
 
     @property
     def deliveries(self) -> dict[str, int]:
-        """What became of messages since the engine started: tries that failed, messages that arrived or are dead."""
+        """Count the deliveries since the engine started: failed tries, messages that arrived or are dead."""
         made = self._deliverer
         counts = (0, 0, 0) if made is None else (made.delivered, made.failed, made.dead)
         return dict(zip(("delivered", "failed", "dead"), counts, strict=True))
@@ -106,12 +108,12 @@ class Actions:
         return text if self.secrets is None else self.secrets.mask(text)
 
     def wake(self, *, more_due: bool = False) -> None:
-        """There may be messages to deliver; `more_due` as for the deliverer."""
+        """Wake the deliverer, because there may be messages; `more_due` is passed to it."""
         if self._deliverer is not None:
             self._deliverer.wake(more_due=more_due)
 
     def request_stop(self) -> None:
-        """What waits here and has not begun will not begin; its run is handed back."""
+        """Keep waiting actions from beginning; their runs are handed back."""
         self._http.request_stop()
 
     async def close(self) -> None:
@@ -124,7 +126,7 @@ class Actions:
             self._commands.require(action)
 
     def needs_thread(self, stored: StoredSchedule) -> bool:
-        """Whether its action is a plain function, which would hold up the event loop."""
+        """Return whether its action is a plain function, which would hold up the event loop."""
         action = definition_of(stored.columns.definition).action
         if action.get("kind") != "callback":
             return False
@@ -132,7 +134,7 @@ class Actions:
         return callback is not None and not is_async(callback)
 
     def knows(self, stored: StoredSchedule) -> bool:
-        """Whether its action can be called here: its function is known, its command is allowed."""
+        """Return whether its action can be called here: its function is known, its command is allowed."""
         action = definition_of(stored.columns.definition).action
         kind = action.get("kind")
         if kind == "callback":
@@ -151,10 +153,10 @@ class Actions:
             return lambda stored, start: prepare_command(self._commands, action, stored, start, self.secrets)
         if kind == "http":
             return self._http.prepare
-        raise NoonbellError(f"There is no action of the kind {kind!r}; known are {', '.join(KINDS)}", kind=kind)
+        raise NoonbellError(f"Unknown kind of action: {kind!r}; known are {', '.join(KINDS)}", kind=kind)
 
     def _message(self, stored: StoredSchedule, start: Start) -> Callable[[], Any]:
-        """For a message run that has not ended inside its claim: a repeat, or one that a person asked for."""
+        """Return the call of a message run that has not ended inside its claim: a repeat, or a manual one."""
 
         async def send() -> Finished:
             return Finished(messages=[message_of(stored, start, self._clock.now())])

@@ -1,4 +1,4 @@
-"""What the engine and the actions hand to each other."""
+"""The values that the engine and the actions pass to each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """What a call may return, to be kept with its end: something to tell, and messages to be put on their way.
+    """The result of a call, to be kept with its end: a detail to record, and messages to be put on their way.
 
     The detail is packed (`core.detail`). Whatever else a call returns is ignored. An error may carry a `detail` of the
     same kind as an attribute.

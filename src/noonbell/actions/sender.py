@@ -1,7 +1,7 @@
 """The way of one stream to its targets: message by message, up to the first that fails.
 
 A target that takes many messages at once is given them by way of `batches`, any other one message at a time, each with
-a time limit. How far a stream has come stands in its `Served`. Nothing here reads or writes the outbox.
+a time limit. Its `StreamInFlight` has how far a stream has come. Nothing here reads or writes the outbox.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noonbell.actions.backpressure import BackPressure
 from noonbell.actions.batches import Batches, Numbered, in_parts
 from noonbell.actions.stream_in_flight import StreamInFlight, error_text
 from noonbell.actions.targets import BatchTarget, Target
-from noonbell.actions.targets.protocol import ChannelDesk
+from noonbell.actions.targets.protocol import ChannelDispatcher
 from noonbell.actions.workers import Pace, TimeLimit
 from noonbell.core.instants import SECOND
 from noonbell.core.records import Delivery, OutboxMessage, Stream
@@ -35,7 +35,7 @@ _LONGEST_TURN: Final = 5 * SECOND
 
 
 class Delivering(msgspec.Struct, frozen=True):
-    """How messages are delivered: how many streams side by side, and how patiently."""
+    """The options of the delivery: how many streams side by side, and how patiently."""
 
     streams: int = AT_ONCE_STREAMS
     max_attempts: int = MAX_ATTEMPTS
@@ -45,7 +45,7 @@ class Delivering(msgspec.Struct, frozen=True):
     stop_seconds: float = 10.0
 
     def pause_us(self, attempt: int) -> int:
-        """How long to wait after a failed attempt, counted from 1."""
+        """Return how long to wait after a failed attempt, counted from 1."""
         # a shift far beyond the cap is cut off, so that the number stays small
         return min(self.first_pause_us << min(attempt - 1, 40), self.longest_pause_us)
 
@@ -61,7 +61,7 @@ class Sender:
         outage: Outage,
         *,
         mask: Callable[[str], str],
-        desk: ChannelDesk | None,
+        dispatcher: ChannelDispatcher | None,
     ) -> None:
         self.delivered = 0
         self.failed = 0
@@ -72,7 +72,7 @@ class Sender:
         self._how = how
         self._outage = outage
         self._mask = mask  # takes secrets out of what targets say
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._batches: dict[str, Batches] = {}
         self._singles: dict[str, Target] = {}  # targets that take one message at a time
         self._pace = Pace()
@@ -116,7 +116,7 @@ class Sender:
         self._give_up(served.delivery, number, self._tried(served) + 1, error)
 
     def _is_worn_out(self, served: StreamInFlight) -> bool:
-        """Whether the next message was under way at so many deaths of a process that it is not tried again."""
+        """Return whether the next message was under way at so many deaths of a process that it is not tried again."""
         return self._tried(served) > self._how.max_attempts
 
     def _refuse(self, served: StreamInFlight, number: int, message: OutboxMessage, target: Target | None) -> None:
@@ -135,7 +135,7 @@ class Sender:
         self._give_up(served.delivery, number, attempt + 1, error)
 
     async def _try(self, target: Target, body: str, limit: TimeLimit) -> str | None:
-        """One attempt; returns what went wrong."""
+        """Make one attempt; return the error, if any."""
         limit.begin()
         try:
             await target.deliver(body)
@@ -187,7 +187,7 @@ class Sender:
             served.delivery.delivered = part[-1][0]
 
     def _tried(self, served: StreamInFlight) -> int:
-        """How often the message that is next in a stream has been tried before."""
+        """Return how often the next message of a stream has been tried before."""
         return served.stream.attempt if served.delivery.delivered is None else 0
 
     def _give_up(self, delivery: Delivery, number: int, attempt: int, error: str) -> None:
@@ -205,12 +205,12 @@ class Sender:
         return all(self._batches_of(message.target) is not None for _, message in stream.messages)
 
     def _target_of(self, name: str, sid: int = -1) -> Target | None:
-        """The target of this name, for a message of this stream; the desk's own streams have negative numbers."""
+        """The target of this name, for a message of this stream; the dispatcher's own streams have negative numbers."""
         target = self._targets.get(name)
-        return self._desk.target(name) if target is None and self._desk is not None and sid < 0 else target
+        return self._dispatcher.target(name) if target is None and self._dispatcher is not None and sid < 0 else target
 
     def _batches_of(self, name: str) -> Batches | None:
-        """What gathers messages for this target; None where it takes one at a time."""
+        """Return the batches of this target; None if it takes one message at a time."""
         target = self._targets.get(name)
         if target is None or self._singles.get(name) is target:
             return None
@@ -226,9 +226,9 @@ class Sender:
 
     async def turn_over(self, stream: Stream) -> None:
         """Let the channel of a stream that ends its turn write down what it has counted."""
-        if self._desk is None or stream.sid >= 0:
+        if self._dispatcher is None or stream.sid >= 0:
             return
-        channel = self._desk.target(stream.messages[0][1].target)
+        channel = self._dispatcher.target(stream.messages[0][1].target)
         if channel is not None:
             try:
                 await channel.turn_over()
@@ -250,16 +250,16 @@ class Sender:
             try:
                 await target.close()
             except Exception:
-                logger.exception('The target "%s" could not be closed', name)
-        if self._desk is not None:
+                logger.exception("target not closed target=%s", name)
+        if self._dispatcher is not None:
             try:
-                await self._desk.close()
+                await self._dispatcher.close()
             except Exception:
-                logger.exception("The channels could not be closed")
+                logger.exception("channels not closed")
 
 
 def _next_part(messages: Sequence[Numbered], place: int, most: int) -> list[Numbered]:
-    """What goes together with the message at this place: for the same target, and not too much."""
+    """Return the messages to send together from this place on: for the same target, and not too many."""
     target = messages[place][1].target
     return next(in_parts(takewhile(lambda one: one[1].target == target, islice(messages, place, None)), most))
 

@@ -1,4 +1,4 @@
-"""Signs requests as Standard Webhooks (https://www.standardwebhooks.com) asks, and tells the receiver which run it is.
+"""Signs requests as Standard Webhooks (https://www.standardwebhooks.com) asks, and names the run to the receiver.
 
     webhook-id               the run's id, the same for all its attempts; also as Idempotency-Key
     webhook-timestamp        when this attempt was sent
@@ -7,7 +7,7 @@
     Noonbell-Attempt         1, 2, 3…
 
 The signature covers id, timestamp and body. Keys belong to a schedule and are replaced without a gap: for a while
-both sign, and the receiver takes either. Sealing the keys at rest is the business of whoever stores them.
+both sign, and the receiver takes either. Sealing the keys at rest is up to their store.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Signer:
 
 
 def run_headers(*, run_id: str, scheduled_for: int, attempt: int) -> dict[str, str]:
-    """What every request tells of its run, signed or not."""
+    """Return the headers by which every request names its run, signed or not."""
     message_id = wire_id(run_id)
     return {
         "webhook-id": message_id,

@@ -43,7 +43,7 @@ class StreamInFlight:
 
 
 def error_text(error: Exception, mask: Callable[[str], str]) -> str:
-    """What went wrong, without secrets and safe to write; a DeliveryError says by itself what it is."""
+    """Return the text of an error, without secrets and safe to write; that of a DeliveryError needs no type name."""
     text = describe_error(error, mask)
     return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, DeliveryError) else text
 
@@ -65,7 +65,7 @@ def dead_letter_event(served: StreamInFlight) -> AuditEvent | None:
 
 
 def attempts_of(served: StreamInFlight) -> int:
-    """How often the message that a stream stopped at was tried."""
+    """Return how often the message that a stream stopped at was tried."""
     return (0 if served.delivery.delivered is not None else served.stream.attempt) + 1
 
 
@@ -75,19 +75,20 @@ def log_failures(ended: list[StreamInFlight]) -> None:
         delivery, message = served.delivery, served.failed
         if message is None:
             continue
-        what, target, error = _named(message), message.target, delivery.error
+        facts, target, error = _facts(message), message.target, delivery.error
         extra = {"noonbell": {"message_id": message.message_id, "target": target}}
         if served.away:
-            logger.debug('%s waits for "%s": %s', what, target, error, extra=extra)
+            logger.debug("delivery waits %s target=%s reason=%s", facts, target, error, extra=extra)
         elif delivery.dead is None:
             pause = max(0, (delivery.wake_at or delivery.at) - delivery.at) / SECOND
-            logger.warning('%s did not reach "%s", next try in %.0f s: %s', what, target, pause, error, extra=extra)
+            line = "delivery failed %s target=%s retry_seconds=%.0f reason=%s"
+            logger.warning(line, facts, target, pause, error, extra=extra)
         else:
-            logger.error('%s did not reach "%s" and is a dead letter now: %s', what, target, error, extra=extra)
+            logger.error("dead letter %s target=%s reason=%s", facts, target, error, extra=extra)
 
 
-def _named(message: OutboxMessage) -> str:
-    """The message of a run has the run's id, and streams that are no schedule's have negative numbers."""
+def _facts(message: OutboxMessage) -> str:
+    """Return what identifies a message: a run's message has the run's id, and a notice has a negative stream."""
     if message.sid < 0:
-        return f"The notice {message.message_id}"
-    return f'The message of the run {message.message_id} (schedule "{schedule_of(message.message_id)}")'
+        return f"notice={message.message_id}"
+    return f"schedule={schedule_of(message.message_id)} run={message.message_id}"

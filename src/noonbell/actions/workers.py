@@ -89,7 +89,7 @@ class Pace:
         return self._steps >= _STEPS_A_TURN
 
     async def rest(self) -> None:
-        # the others rest as well until the one that came first goes on, after a turn of the event loop
+        # the others wait as well until the one that came first goes on, after a turn of the event loop
         first = self._steps == _STEPS_A_TURN
         try:
             await asyncio.sleep(0)
@@ -126,7 +126,7 @@ class Workers(Generic[T]):
 
     @property
     def first(self) -> T | None:
-        """What has waited longest for a worker."""
+        """Return the item that has waited longest for a worker."""
         return self._queue[0] if self._queue else None
 
     def add(self, items: Iterable[T]) -> None:
@@ -134,7 +134,7 @@ class Workers(Generic[T]):
         self._start()
 
     def withdraw(self, keep: int = 0) -> list[T]:
-        """Take back what no worker has begun, the newest first, but for so many."""
+        """Take back what no worker has begun, the newest first, except for the oldest `keep`."""
         return [self._queue.pop() for _ in range(len(self._queue) - keep)]
 
     def forget(self, tasks: Iterable[asyncio.Task[None]]) -> None:

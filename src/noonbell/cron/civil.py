@@ -36,11 +36,11 @@ class Civil:
 
     @property
     def sparse(self) -> bool:
-        """Whether so few days match that walking them together gains nothing."""
+        """Return whether so few days match that walking them together gains nothing."""
         return self._table.sparse
 
     def on(self, day: int) -> bool:
-        """Whether the day matches."""
+        """Return whether the day matches."""
         if self._daily:
             return True
         first, _, mask, _ = self._year_of(day)
@@ -90,7 +90,7 @@ class Civil:
             day += 1
 
     def count(self, low: int, high: int) -> int:
-        """How many matches lie in [low, high)."""
+        """Count the matches in [low, high)."""
         if low >= high:
             return 0
         low_day, low_second = divmod(low, DAY)

@@ -1,6 +1,6 @@
 """Which days of a year an expression matches, as one integer per year.
 
-Bit n stands for day n of the year (0 is 1 January). Only fourteen years differ in shape (leap or not, times the weekday
+Bit n is day n of the year (0 is 1 January). Only fourteen years differ in shape (leap or not, times the weekday
 of 1 January), so an expression works out at most fourteen such masks, whatever the calendar range.
 """
 
@@ -77,7 +77,7 @@ class DayTable:
 
 
 def can_match(days: int, months: int) -> bool:
-    """Whether some month of `months` has one of `days` at all."""
+    """Return whether some month of `months` has one of `days` at all."""
     return any(months >> month & 1 and days & (2 << length) - 1 for month, length in enumerate(_LONGEST, start=1))
 
 

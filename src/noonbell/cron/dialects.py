@@ -1,4 +1,4 @@
-"""Other cron dialects, said in POSIX.
+"""Translation of other cron dialects to POSIX.
 
 `translate` reads what people type elsewhere and returns the POSIX expression that fires at exactly the same minutes.
 Where there is none, or where two dialects read the same text differently, it refuses and says why: a schedule that is
@@ -16,7 +16,7 @@ What is read, and how:
   which Quartz demands. Spring writes six fields too, has 1 = Monday and merely tolerates `?`; so a `?` is taken as the
   sign of Quartz, and without it only names and `*` are accepted as weekdays.
 - `5/2` in the weekday field is refused where it matters whether the field ends at 6 or at 7.
-- A step larger than its field is refused: taken by the letter, `*/90` is minute 0, which nobody means.
+- A step larger than its field is refused: taken by the letter, `*/90` is minute 0, which is never meant.
 
 Not here: `L`, `W`, `#`, `H`, `@reboot`, `@every`, seconds, years. They cannot be said in POSIX.
 """
@@ -219,7 +219,7 @@ def _malformed(element: str) -> str:
         return "has '?', which belongs in the day or the weekday field, alone"
     if _EXTENSION.match(element):
         return f"uses {_shown(element)}, which no POSIX expression can say"
-    return f"contains {_shown(element)}, which is no number, name, range or step of this field"
+    return f"contains {_shown(element)}, which is not a number, name, range or step of this field"
 
 
 def _refuse_never(posix: list[str]) -> None:

@@ -100,14 +100,14 @@ class CronExpression:
     # --- on datetimes ---------------------------------------------------------------------------------------------
 
     def matches(self, at: datetime) -> bool:
-        """Whether the civil minute that holds `at` matches."""
+        """Return whether the civil minute that holds `at` matches."""
         instant, zone = _instant(at)
         return self.matches_epoch(instant, zone)
 
     def next(self, after: datetime, *, dst: DstPolicy = "literal") -> datetime:
         """The first occurrence strictly after `after`, in its zone."""
         last, instant, zone = self._walk
-        if last is not after:  # whoever walks from one occurrence to the next hands back what they just got
+        if last is not after:  # a caller that walks from one occurrence to the next passes the result of the last call
             instant, zone = _instant(after)
         try:
             found = self.next_epoch(instant, zone, dst)
@@ -140,7 +140,7 @@ class CronExpression:
         return (fromtimestamp(at, tzinfo) for at in occurrences)
 
     def count(self, start: datetime, end: datetime, *, dst: DstPolicy = "literal") -> int:
-        """How many occurrences `between` would give, by arithmetic."""
+        """Count the occurrences that `between` would give, by arithmetic."""
         return self.count_epochs(_ceiling(start), _ceiling(end), _instant(start)[1], dst)
 
     def minimum_spacing(self) -> timedelta:
@@ -150,7 +150,7 @@ class CronExpression:
     # --- on integers: seconds since 1970, for the engine -------------------------------------------------------------
 
     def matches_epoch(self, at: int, zone: Zone) -> bool:
-        """Whether the civil minute that holds the UTC second `at` matches."""
+        """Return whether the civil minute that holds the UTC second `at` matches."""
         day, second = divmod(at + zone.segment(at).offset, DAY)
         hour, rest = divmod(second, 3600)
         return bool(self._masks[1] >> hour & 1 and self._masks[0] >> rest // 60 & 1 and self._tables.on(day))
@@ -228,7 +228,7 @@ class CronExpression:
                     yield base + second
 
     def count_epochs(self, start: int, end: int, zone: Zone, dst: DstPolicy = "literal") -> int:
-        """How many occurrences lie in [start, end)."""
+        """Count the occurrences in [start, end)."""
         return sum(self._tables.count(low, high) + owed for low, high, owed in self._stretches(start, end, zone, dst))
 
     # --- inside ---------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class CronExpression:
         return tables
 
     def _once(self, dst: str) -> bool:
-        """The policy `once` is for those who named an hour; 'every hour' means elapsed hours."""
+        """Return whether the policy `once` applies. It is for named hours; 'every hour' means elapsed hours."""
         if dst != "once":
             raise ValueError(f"dst is {dst!r}; it must be 'literal' or 'once'")
         return self._masks[1] != FULL_MASKS["hour"]

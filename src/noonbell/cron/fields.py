@@ -76,7 +76,7 @@ def _reason(element: str, name: str) -> str:
     if "/" in element:
         return f"uses step syntax {_shown(element)}; list the values instead"
     if element == "*":
-        return "has '*' inside a list; '*' stands alone"
+        return "has '*' inside a list; '*' must be alone"
     if element.startswith("@"):
         return f"contains the macro {_shown(element)}; write the five fields"
     if any(token in element for token in "?#") or element in {"L", "W", "H", "C", "LW"}:

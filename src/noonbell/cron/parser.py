@@ -1,4 +1,4 @@
-"""From text to a CronExpression: strict POSIX, five fields, nothing else.
+"""The parser of cron expressions: strict POSIX, five fields, nothing else.
 
 A text in another dialect is refused; where the same schedule can be said in POSIX the error offers it.
 """

@@ -4,7 +4,7 @@ A zone is cut into segments: spans of UTC time in which its offset stays the sam
 differ by a constant, so cron arithmetic is plain integer arithmetic there; a clock change is nothing but the step from
 one segment to the next. A civil minute that does not exist lies in no segment, one that comes twice lies in two.
 
-`datetime.tzinfo` does not tell its transitions, so they are found by asking for the offset once a day and bisecting
+`datetime.tzinfo` does not list its transitions, so they are found by asking for the offset once a day and bisecting
 where it differs. That is exact as long as no zone changes its offset and changes it back within a day; the shortest
 such stretch in the zone data is just under four days, and a test checks every zone. Segments are worked out a year at
 a time, on demand, and kept.
@@ -73,7 +73,7 @@ class Zone:
         raise OverflowError("the instant lies outside the years 1 to 9999")
 
     def offset(self, at: int) -> int:
-        """Seconds to add to UTC for civil time at the UTC second `at`."""
+        """Return the seconds to add to UTC for civil time at the UTC second `at`."""
         return self.segment(at).offset
 
     def transitions(self, start: int, end: int) -> list[tuple[int, int, int]]:
@@ -145,7 +145,7 @@ class Zone:
             inside = min(max(at, FIRST_INSTANT + LARGEST_SHIFT), LAST_INSTANT - LARGEST_SHIFT)
             found = datetime.fromtimestamp(inside, self.tzinfo).utcoffset()
         if found is None:
-            raise ValueError(f"{self.tzinfo!r} does not tell its UTC offset")
+            raise ValueError(f"{self.tzinfo!r} does not give its UTC offset")
         return found // SECOND
 
 

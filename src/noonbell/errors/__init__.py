@@ -41,7 +41,7 @@
     │   ├── ScheduleFileInvalidError        all that is wrong in a file of schedules
     │   ├── PlanOutdatedError               the store has changed since the plan was made
     │   └── DeletionRefusedError            a plan that deletes, where that was not allowed
-    ├── DocumentConflictError               changed by somebody else meanwhile, or taken
+    ├── DocumentConflictError               changed by another writer, or taken
     ├── SettingsInvalidError                a setting of the service, and where it was given
     ├── AccessError
     │   ├── AccessInvalidError              a field of a team, an API key or a user
@@ -67,7 +67,7 @@
     ├── DailyTasksUnavailable
     ├── SecretError
     │   ├── SecretInvalidError              a name or a value that cannot be stored
-    │   ├── SecretReferenceError            ${…} that is malformed or stands in a wrong place
+    │   ├── SecretReferenceError            ${…} that is malformed or in a wrong place
     │   ├── SecretUnknownError              ${secrets.NAME} without such a secret
     │   ├── SecretUnreadableError           a sealed record that was changed, swapped or lost its key
     │   └── MasterKeyError                  a key file or variable that cannot be used

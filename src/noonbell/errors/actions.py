@@ -8,7 +8,7 @@ from noonbell.errors.base import NoonbellError
 
 
 class ActionError(NoonbellError):
-    """What a run was to do could not be done."""
+    """The action of a run could not be carried out."""
 
 
 class CommandsOffError(ActionError):

@@ -1,4 +1,4 @@
-"""The root of the tree, and what any error can be asked for."""
+"""The root of the tree of errors, and the attributes of every error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _snake(key: str) -> str:
 
 
 class NoonbellError(Exception):
-    """The root. `details` holds the facts; each is an attribute as well."""
+    """The root of all errors of Noonbell. `details` holds the facts; each is an attribute as well."""
 
     details: Mapping[str, Any]
 
@@ -68,9 +68,9 @@ class NoonbellError(Exception):
         for key, value in details.items():
             setattr(self, _snake(key), value)
 
-    def with_facts(self, told: str, **details: Any) -> Self:
-        """Itself, with facts that only a caller knows, in its words and among its details."""
-        self.args = (f"{self}; {told}",)
+    def with_facts(self, addition: str, **details: Any) -> Self:
+        """Return the error itself, with facts that only a caller knows in its message and its details."""
+        self.args = (f"{self}; {addition}",)
         self.details = {**self.details, **details}
         for key, value in details.items():
             setattr(self, _snake(key), value)

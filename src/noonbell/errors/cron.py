@@ -6,11 +6,11 @@ from noonbell.errors.base import NoonbellError
 
 
 class CronError(NoonbellError):
-    """Something about a cron expression."""
+    """The base class of errors about cron expressions."""
 
 
 class InvalidCronExpressionError(CronError):
-    """The text is no POSIX cron expression. `suggestion` holds one of the same meaning, where there is one."""
+    """The text is not a POSIX cron expression. `suggestion` holds one of the same meaning, if one exists."""
 
     expression: str
     field: str

@@ -6,7 +6,7 @@ from noonbell.errors.base import NoonbellError
 
 
 class EgressError(NoonbellError):
-    """Something that was to leave this machine did not, or got no answer.
+    """The base class of errors of egress: a request did not leave this machine, or got no answer.
 
     Messages name host and port at most: no user, no path, no query, no header and no text of the other side.
     """

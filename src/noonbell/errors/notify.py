@@ -8,7 +8,7 @@ from noonbell.errors.base import NoonbellError
 
 
 class NotifyError(NoonbellError):
-    """Something about a channel or a rule; nothing was changed."""
+    """The base class of errors about channels and rules; nothing was changed."""
 
 
 class ChannelInvalidError(NotifyError):
@@ -38,14 +38,14 @@ class ChannelNotFoundError(NotifyError):
     sought: str
 
     def __init__(self, sought: str) -> None:
-        super().__init__(f'There is no channel with the id "{sought}"', sought=sought)
+        super().__init__(f'Channel not found: "{sought}"', sought=sought)
 
 
 class RuleNotFoundError(NotifyError):
     sought: str
 
     def __init__(self, sought: str) -> None:
-        super().__init__(f'There is no rule with the id "{sought}"', sought=sought)
+        super().__init__(f'Rule not found: "{sought}"', sought=sought)
 
 
 class ChannelInUseError(NotifyError):

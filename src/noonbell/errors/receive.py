@@ -1,4 +1,4 @@
-"""Errors of signed messages and of those who receive them."""
+"""Errors of signed messages and their receivers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WebhookInProgressError(ReceiveError):
 
 
 class WebhookRepeatedError(ReceiveError):
-    """The same message has been handled; its sender is told so, with success."""
+    """The same message has been handled. The answer to its sender is a success."""
 
     status = 200
 

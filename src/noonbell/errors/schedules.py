@@ -11,7 +11,7 @@ _MOST_FILE_PROBLEMS: Final = 100
 
 
 class ScheduleError(NoonbellError):
-    """Something about a durable schedule; nothing was changed."""
+    """The base class of errors about durable schedules; nothing was changed."""
 
 
 class ScheduleInvalidError(ScheduleError):
@@ -34,13 +34,13 @@ class ScheduleInvalidError(ScheduleError):
 
 
 class ScheduleNotFoundError(ScheduleError):
-    """There is no such schedule, or no such quiet-hours policy."""
+    """A schedule, a run or a quiet-hours policy was not found."""
 
     kind: str
     sought: str
 
     def __init__(self, kind: str, sought: str) -> None:
-        super().__init__(f'There is no {kind} with the id "{sought}"', kind=kind, sought=sought)
+        super().__init__(f'{kind[:1].upper()}{kind[1:]} not found: "{sought}"', kind=kind, sought=sought)
 
 
 class DocumentConflictError(NoonbellError):
@@ -52,12 +52,12 @@ class DocumentConflictError(NoonbellError):
 
     def __init__(self, kind: str, sought: str, version: int | None) -> None:
         if version is None:
-            told = f'The {kind} "{sought}" is taken; choose another id'
+            text = f'The {kind} "{sought}" is taken; choose another id'
         elif version == 0:
-            told = f'There is no {kind} "{sought}" any more; it was deleted meanwhile'
+            text = f'The {kind} "{sought}" was deleted in the meantime'
         else:
-            told = f'The {kind} "{sought}" is there in version {version}; look at it again before you change it'
-        super().__init__(told, kind=kind, sought=sought, version=version)
+            text = f'The {kind} "{sought}" has version {version} now; reload it before you change it'
+        super().__init__(text, kind=kind, sought=sought, version=version)
 
 
 class ScheduleExistsError(ScheduleError):
@@ -100,13 +100,13 @@ class ScheduleBusyError(ScheduleError):
 
 
 class ScheduleChangedError(ScheduleError):
-    """A schedule, or another `thing`, was to be changed as it was seen, and somebody else has changed it since."""
+    """A schedule, or another `thing`, was to be changed as it was seen, and has been changed since."""
 
     schedule_id: str
 
     def __init__(self, schedule_id: str, thing: str = "schedule") -> None:
         super().__init__(
-            f'The {thing} "{schedule_id}" was changed meanwhile; look at it again before you change it',
+            f'The {thing} "{schedule_id}" was changed in the meantime; reload it before you change it',
             scheduleId=schedule_id,
             thing=thing,
         )
@@ -120,7 +120,7 @@ class ScheduleViewError(ScheduleError):
 
 
 class ScheduleFileInvalidError(ScheduleError):
-    """What is wrong in a file of schedules: the first hundred `problems`, and how many `more` there are.
+    """A file of schedules is invalid. It has the first hundred `problems`, and how many `more` there are.
 
     Each problem has a `text` with its line and column.
     """
@@ -138,7 +138,7 @@ class ScheduleFileInvalidError(ScheduleError):
 
 
 class PlanOutdatedError(ScheduleError):
-    """Something else has changed the schedules since the plan was made; nothing was applied."""
+    """The schedules were changed since the plan was made; nothing was applied."""
 
     schedule_id: str
 
@@ -151,7 +151,7 @@ class PlanOutdatedError(ScheduleError):
 
 
 class DeletionRefusedError(ScheduleError):
-    """The plan deletes schedules or quiet hours; whoever applies it must say that this is meant."""
+    """The plan deletes schedules or quiet hours, and the caller did not allow deletions."""
 
     deleted: Sequence[str]
 

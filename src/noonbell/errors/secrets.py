@@ -6,7 +6,7 @@ from noonbell.errors.base import NoonbellError
 
 
 class SecretError(NoonbellError):
-    """Something about a secret. No message here ever holds a value, or a part of one."""
+    """The base class of errors about secrets. No message here ever holds a value, or a part of one."""
 
 
 class SecretInvalidError(SecretError):
@@ -20,7 +20,7 @@ class SecretInvalidError(SecretError):
 
 
 class SecretReferenceError(SecretError):
-    """A reference cannot be understood or followed. `place` says where it stands."""
+    """A reference cannot be parsed or resolved. `place` names its place."""
 
     place: str
     reason: str
@@ -37,7 +37,7 @@ class SecretUnknownError(SecretError):
 
     def __init__(self, name: str, place: str) -> None:
         super().__init__(
-            f'There is no secret "{name}", which {place} refers to; store it, or correct the name',
+            f'Secret not found: "{name}", which {place} refers to; store it, or correct the name',
             name=name,
             place=place,
         )
@@ -67,4 +67,4 @@ class MasterKeyError(SecretError):
 
 
 class MasterKeyMissingError(MasterKeyError):
-    """There is no master key, so no secret is stored or read."""
+    """No master key is configured, so no secret is stored or read."""

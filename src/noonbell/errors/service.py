@@ -25,7 +25,7 @@ class SettingsInvalidError(NoonbellError):
 
 
 class AccessError(NoonbellError):
-    """Something about teams, API keys, users or logins."""
+    """The base class of errors about teams, API keys, users or logins."""
 
 
 class AccessInvalidError(AccessError):
@@ -45,7 +45,7 @@ class AccessNotFoundError(AccessError):
     sought: str
 
     def __init__(self, kind: str, sought: str) -> None:
-        super().__init__(f'There is no {kind} "{sought}"', kind=kind, sought=sought)
+        super().__init__(f'{kind[:1].upper()}{kind[1:]} not found: "{sought}"', kind=kind, sought=sought)
 
 
 class LoginRefusedError(AccessError):
@@ -62,7 +62,7 @@ class LoginRefusedError(AccessError):
 
 
 class MonitorError(NoonbellError):
-    """Something about a heartbeat monitor; nothing was changed."""
+    """The base class of errors about heartbeat monitors; nothing was changed."""
 
 
 class MonitorInvalidError(MonitorError):
@@ -80,7 +80,7 @@ class MonitorNotFoundError(MonitorError):
     sought: str
 
     def __init__(self, sought: str) -> None:
-        super().__init__(f'There is no monitor with the id "{sought}"', sought=sought)
+        super().__init__(f'Monitor not found: "{sought}"', sought=sought)
 
 
 class PingUnknownError(MonitorError):

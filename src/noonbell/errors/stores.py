@@ -14,7 +14,7 @@ class StoreUnavailableError(StoreError):
 
 
 class LeaseLostError(StoreUnavailableError):
-    """Another has taken the name that was held here: whoever held it has to take it anew, and begin from the start."""
+    """Another process has taken over the lease. Its former holder has to acquire it again, and begin from the start."""
 
 
 class StoreCorruptError(StoreError):

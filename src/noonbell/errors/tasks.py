@@ -135,14 +135,14 @@ class SchedulerInUseError(NoonbellError):
 
     def __init__(self, scheduler_name: str, holder: str) -> None:
         kind, _, lane = scheduler_name.partition(":")
-        told = f'Scheduler "{scheduler_name}" is already active in {holder}; stop it, or use another name'
+        text = f'Scheduler "{scheduler_name}" is already active in {holder}; stop it, or use another name'
         if kind == "lane" and lane:  # engines share a lane; only those of older versions held it for themselves
-            told = (
-                f'The lane "{lane}" is held by {holder}, an engine of an older version, which shares it with nobody; '
+            text = (
+                f'The lane "{lane}" is held by {holder}, an engine of an older version, which does not share it; '
                 f'stop it first, or run another lane here: Schedules(..., lane="…")'
             )
         super().__init__(
-            told,
+            text,
             schedulerName=scheduler_name,
             holder=holder,
         )
@@ -180,13 +180,13 @@ class HostTimeZoneError(NoonbellError, ValueError):
     """The time zone of the host is none that occurrences can be computed in."""
 
     def __init__(self, tz: str | None, reason: str) -> None:
-        found = "it has no IANA name" if tz is None else f"TZ is {tz!r}, which is no IANA name"
+        found = "it has no IANA name" if tz is None else f"TZ is {tz!r}, which is not an IANA name"
         remedy = 'Pass time_zone="America/New_York" or another IANA name, or set TZ to one'
         super().__init__(f"The time zone of this host cannot be used: {found}. {remedy}", tz=tz, reason=reason)
 
 
 class InitializationError(NoonbellError):
-    """Something unexpected stopped `initialize`; the original is `details["cause"]` and `__cause__`."""
+    """An unexpected error stopped `initialize`; the original is `details["cause"]` and `__cause__`."""
 
     cause: BaseException
 

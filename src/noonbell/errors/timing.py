@@ -8,8 +8,8 @@ from noonbell.errors.base import NoonbellError, _shown
 class LanguageError(NoonbellError):
     """A schedule in English that is not understood, or that no schedule can do.
 
-    `position` and `end` say where in `text`, `word` is what stands there ("" at the end of the text). `accepted` tells
-    what could stand there, `suggestions` are whole phrases that come near and are understood. `marked` shows the place.
+    `position` and `end` say where in `text`, `word` is the text there ("" at its end). `accepted` lists
+    what is accepted there, `suggestions` are similar whole phrases that are understood. `marked` shows the place.
     """
 
     text: str
@@ -21,7 +21,7 @@ class LanguageError(NoonbellError):
     accepted: tuple[str, ...]
     suggestions: tuple[str, ...]
 
-    def __init__(  # noqa: PLR0917 - the facts of one place, in the order in which they are told
+    def __init__(  # noqa: PLR0917 - the facts of one place, in the order of the message
         self,
         text: str,
         position: int,
@@ -57,7 +57,7 @@ class TimingError(NoonbellError):
 
 
 class IntervalInvalidError(TimingError):
-    """The text is no interval. `suggestion` holds one of the same meaning, where there is one."""
+    """The text is not an interval. `suggestion` holds one of the same meaning, if one exists."""
 
     expression: str
     field: str

@@ -149,7 +149,7 @@ def _yearly(
 ) -> tuple[frozenset[int] | None, frozenset[int] | None]:
     phrase = sense.phrase
     place = phrase.yearly or sense.whole
-    finer = phrase.rhythm is not None or phrase.cycle is not None or weekdays is not None
+    finer = phrase.recurrence is not None or phrase.cycle is not None or weekdays is not None
     if days is None and months is None and not finer:
         sense.notes.append("no day was named: 1 January")
         return frozenset({1}), frozenset({1})
@@ -169,7 +169,7 @@ def _yearly(
 def _refuse_once(sense: Sense, months: frozenset[int] | None) -> None:
     """A day in the singular, with nothing that says whether it comes once or again and again."""
     phrase = sense.phrase
-    again = phrase.rhythm or phrase.cycle or phrase.share or phrase.yearly or phrase.either
+    again = phrase.recurrence or phrase.cycle or phrase.share or phrase.yearly or phrase.either
     if again or (months is not None and len(months) > 1):
         return
     if phrase.weekdays is not None and not phrase.weekdays.repeats:

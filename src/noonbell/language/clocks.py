@@ -22,7 +22,7 @@ _READ_HOUR: Final = number_between(0, 23, "hours")
 
 
 def read_at(cursor: Cursor, phrase: Phrase) -> None:
-    """What may follow 'at'."""
+    """Read what follows 'at'."""
     if cursor.sees("minute", "minutes"):
         _minutes_named(cursor, phrase)
     elif cursor.peek().kind == "past":
@@ -63,7 +63,7 @@ def read_times(cursor: Cursor, phrase: Phrase, *, bare: bool) -> bool:
 
 
 def read_window(cursor: Cursor, phrase: Phrase, *words: str) -> bool:
-    """The times after 'from' or 'between'; a single time after 'from' is where a rhythm begins."""
+    """The times after 'from' or 'between'; a single time after 'from' is where a recurrence begins."""
     before = cursor.at
     first = read_clock(cursor, bare=True)
     if first is None:
@@ -100,7 +100,7 @@ def _stretch(cursor: Cursor, phrase: Phrase, first: Clock) -> bool:
 
 
 def _bare_range(cursor: Cursor) -> bool:
-    """Whether two plain numbers with a 'to' between them stand here, and no unit or month after: '9-17'."""
+    """Return whether two plain numbers with a 'to' between them come next, and no unit or month after: '9-17'."""
     if cursor.peek().kind != "number" or not cursor.sees(*TO, ahead=1) or cursor.peek(2).kind != "number":
         return False
     after = cursor.peek(3).low
@@ -111,7 +111,7 @@ def _bare_range(cursor: Cursor) -> bool:
 
 
 def read_clock(cursor: Cursor, *, bare: bool) -> Clock | None:
-    """One time of day; None, and nothing taken, where none stands here."""
+    """Read one time of day; None, and nothing taken, if none comes next."""
     token, place = cursor.peek(), cursor.place()
     if token.low in CLOCK_WORDS and token.kind == "word":
         cursor.next()
@@ -173,7 +173,7 @@ def _with_half(cursor: Cursor, said: tuple[int, int, int], place: Place, *, padd
 
 
 def _fraction(cursor: Cursor) -> Clock | None:
-    """Half past nine, quarter to five."""
+    """Read a fraction of an hour: half past nine, quarter to five."""
     before, place = cursor.at, cursor.place()
     minute = 30 if cursor.next().low == "half" else 15
     earlier = cursor.next().low == "to"
@@ -228,7 +228,7 @@ def read_past_the_hour(cursor: Cursor, phrase: Phrase) -> bool:
     side = cursor.take(*_AFTER, *_BEFORE) if said else None
     listed, the_hour = cursor.sees("every", "each", "hours"), cursor.sees_in_row("the", "hour")
     # 'every hour at 5 past': which hours was said before
-    hourly = phrase.rhythm is not None and phrase.rhythm.unit == "hour" and not _sees_hour(cursor)
+    hourly = phrase.recurrence is not None and phrase.recurrence.unit == "hour" and not _sees_hour(cursor)
     if said is None or side is None or not (listed or the_hour or hourly):
         cursor.at = before
         return False

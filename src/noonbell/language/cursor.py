@@ -31,7 +31,7 @@ class Cursor:
         return self._tokens[min(self.at + ahead, len(self._tokens) - 1)]
 
     def sees(self, *words: str, ahead: int = 0) -> bool:
-        """Whether one of the words stands here."""
+        """Return whether one of the words comes next."""
         token = self.peek(ahead)
         return token.kind in ("word", "mark") and token.low in words
 
@@ -54,7 +54,7 @@ class Cursor:
         return Place(token.start, token.end)
 
     def since(self, first: Place) -> Place:
-        """From `first` to the token that was taken last."""
+        """Return the place from `first` to the token that was taken last."""
         return Place(first.start, max(first.end, self._tokens[self.at - 1].end if self.at else 0))
 
     # --- numbers ------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Cursor:
         return f"{before}{words}{after}" if words else f"{before.rstrip()} {after.lstrip()}".strip()
 
     def widened(self, place: Place) -> Place:
-        """The place with the 'every', 'on' and 'the' that stand before it."""
+        """Return the place with the 'every', 'on' and 'the' in front of it."""
         before = self.text[: place.start]
         while (words := before.split()) and words[-1].lower() in ("every", "each", "any", "on", "the"):
             before = before.rstrip()[: -len(words[-1])]
@@ -112,11 +112,11 @@ class Cursor:
     def refusal(
         self, reason: str, place: Place, accepted: tuple[str, ...] = (), suggestions: tuple[str, ...] = ()
     ) -> LanguageError:
-        """The suggestions are candidates: whoever reads the text keeps those that are understood."""
+        """Return the error. The suggestions are candidates: `reading` keeps those that are understood."""
         return LanguageError(self.text, place.start, place.end, reason, accepted, suggestions)
 
     def unexpected(self, wanted: str, *accepted: str) -> LanguageError:
-        """What stands here is not what could: `wanted` says what it would be."""
+        """Return the error for an unexpected word here; `wanted` says what was expected."""
         token, place = self.peek(), self.place()
         if token.kind == "end":
             completed = tuple(f"{self.text.rstrip()} {words}" for words in accepted if "…" not in words)

@@ -32,7 +32,7 @@ _LAST_DAY: Final = "cron has no last day of the month: months end on the 28th, 2
 
 
 def read_days(cursor: Cursor, phrase: Phrase, *, repeats: bool) -> bool:
-    """Days of any kind; False, and nothing taken, where none stand here. `repeats`: an 'every' stands before them."""
+    """Read days of any kind; False, and nothing taken, if none come next. `repeats`: an 'every' precedes them."""
     if cursor.sees("last"):
         _refuse_last(cursor)
     if cursor.sees("day", "days") and (cursor.peek(1).kind in ("number", "ordinal")):
@@ -103,7 +103,7 @@ def put_weekdays(cursor: Cursor, phrase: Phrase, listed: Listed, *, repeats: boo
 
 
 def _joined(cursor: Cursor, place: Place) -> bool:
-    """Whether an 'and' or a comma stands before this part, perhaps with 'on' or 'every' between."""
+    """Return whether an 'and' or a comma precedes this part, perhaps with 'on' or 'every' between."""
     words = cursor.text[: place.start].lower().replace(",", " , ").split()
     while words and words[-1] in ("on", "every", "each", "any", "the", "day", "days"):
         words.pop()
@@ -148,7 +148,7 @@ def _numbered(cursor: Cursor, phrase: Phrase, *, repeats: bool) -> bool:
 
 
 def _of(cursor: Cursor, phrase: Phrase, listed: Listed, *, repeats: bool, days: bool) -> bool:
-    """What the days are days of: the month, a quarter, the year, or months by name."""
+    """Read the period of the days: the month, a quarter, the year, or months by name."""
     if cursor.take("of"):
         every = cursor.sees("every", "each")
         article = cursor.take("the", "every", "each", "a", "any") is not None
@@ -191,7 +191,7 @@ def _period(cursor: Cursor, phrase: Phrase, listed: Listed, *, article: bool) ->
     if quarter and listed.values != {1}:
         raise cursor.refusal("of a quarter only the first day is known", place, ("the first day of the quarter",))
     if count * number > 1:
-        put_rhythm(cursor, phrase, EveryUnits(count * number, "month", place, is_quarter=quarter))
+        put_recurrence(cursor, phrase, EveryUnits(count * number, "month", place, is_quarter=quarter))
     _put_days(cursor, phrase, listed, repeats=True)
 
 
@@ -204,19 +204,19 @@ def _put_days(cursor: Cursor, phrase: Phrase, listed: Listed, *, repeats: bool) 
     phrase.days = Values(values, place, repeats or not listed.single or known is not None)
 
 
-def put_rhythm(cursor: Cursor, phrase: Phrase, rhythm: EveryUnits) -> None:
-    """A rhythm within the day and a cycle of days go together; two of a kind do not."""
-    if (rhythm.count, rhythm.unit) == (1, "year"):
-        phrase.yearly = rhythm.place
+def put_recurrence(cursor: Cursor, phrase: Phrase, recurrence: EveryUnits) -> None:
+    """A recurrence within the day and a cycle of days go together; two of a kind do not."""
+    if (recurrence.count, recurrence.unit) == (1, "year"):
+        phrase.yearly = recurrence.place
         return
-    fine = rhythm.unit in ("second", "minute", "hour")
-    known = phrase.rhythm if fine else phrase.cycle
-    if known is not None and (known.count, known.unit) != (rhythm.count, rhythm.unit):
-        raise cursor.refusal("how often was said before", rhythm.place)
+    fine = recurrence.unit in ("second", "minute", "hour")
+    known = phrase.recurrence if fine else phrase.cycle
+    if known is not None and (known.count, known.unit) != (recurrence.count, recurrence.unit):
+        raise cursor.refusal("how often was said before", recurrence.place)
     if fine:
-        phrase.rhythm = rhythm
+        phrase.recurrence = recurrence
     else:
-        phrase.cycle = rhythm
+        phrase.cycle = recurrence
 
 
 # --- months and dates -------------------------------------------------------------------------------------------------
@@ -340,11 +340,11 @@ def _written_date(cursor: Cursor, phrase: Phrase) -> None:
         else:
             phrase.moment = Moment(place, instant=datetime.fromisoformat(token.text.upper()))
     except ValueError as error:
-        raise cursor.refusal(f"this is no date: {error}", place, ("a date such as 2027-03-01",)) from error
+        raise cursor.refusal(f"this is not a date: {error}", place, ("a date such as 2027-03-01",)) from error
     cursor.next()
 
 
-# --- what cron cannot say ---------------------------------------------------------------------------------------------
+# --- what cron cannot express -----------------------------------------------------------------------------------------
 
 
 def _refuse_nth_weekday(cursor: Cursor, listed: Listed) -> NoReturn:

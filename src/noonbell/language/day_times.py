@@ -1,7 +1,7 @@
 """The minute and the hour field: which times of a day a phrase names, where cron can say them.
 
-Cron multiplies: every minute of its list in every hour of its list. Times that are no such product are refused, because
-the nearest expression fires at others too.
+Cron multiplies: every minute of its list in every hour of its list. Times that do not form such a product are
+refused, because the nearest expression would fire at other times as well.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def time_fields(sense: Sense) -> Fields:
         return _share(sense, phrase.share)
     if phrase.minutes is not None:
         return _minutes(sense, phrase.minutes.values)
-    if phrase.rhythm is not None:
-        return _rhythm(sense, phrase.rhythm)
+    if phrase.recurrence is not None:
+        return _recurrence(sense, phrase.recurrence)
     if phrase.hours is not None:
         raise sense.refusal(
             "say how often in these hours", phrase.hours.place, ("every 15 minutes during hours 9 to 17",)
@@ -43,12 +43,12 @@ _HOUR_OF: Final = {"morning": "9am", "afternoon": "3pm", "evening": "8pm"}
 
 
 def _refuse_vague_part(sense: Sense) -> None:
-    """A part of the day settles what a plain 8 is. Alone it is no time, but for the night, which begins at midnight."""
+    """A part of the day settles what a plain 8 is. Alone it is not a time, but for the night: it begins at midnight."""
     phrase = sense.phrase
     if phrase.day_part is None or phrase.times or phrase.window is not None:
         return
     part, place = phrase.day_part
-    if phrase.rhythm is not None or phrase.minutes is not None or phrase.share is not None:
+    if phrase.recurrence is not None or phrase.minutes is not None or phrase.share is not None:
         reason = f"the {part} has no first and no last hour; say which are meant"
         raise sense.refusal(reason, place, ("from 6am to 11am",))
     if part != "night":
@@ -57,10 +57,10 @@ def _refuse_vague_part(sense: Sense) -> None:
 
 
 def _refuse_unused(sense: Sense) -> None:
-    """Parts that would say nothing where they stand."""
+    """Refuse parts without a meaning in this phrase."""
     phrase = sense.phrase
     window, anchor = phrase.window, phrase.anchor
-    if window is not None and (phrase.rhythm is None or phrase.times) and not phrase.minutes:
+    if window is not None and (phrase.recurrence is None or phrase.times) and not phrase.minutes:
         words = f"every hour from {sense.said(window.first.place)} to {sense.said(window.last.place)}"
         wide = sense.cursor.widened(window.place)
         before = phrase.text[: wide.start].rstrip()
@@ -70,14 +70,14 @@ def _refuse_unused(sense: Sense) -> None:
         raise sense.refusal(
             "say how often in this stretch", window.place, ("every hour", "every 15 minutes"), (suggestion,)
         )
-    if anchor is not None and (phrase.rhythm is None or phrase.times or window is not None):
-        reason = "a stretch has an end as well, and a beginning alone needs a rhythm"
+    if anchor is not None and (phrase.recurrence is None or phrase.times or window is not None):
+        reason = "a stretch has an end as well, and a beginning alone needs a recurrence"
         said = sense.said(anchor.place)
         accepted = (f"from {said} to 11pm", f"every 2 hours from {said}")
         raise sense.refusal(reason, anchor.place, accepted, sense.instead(anchor.place, f"{said} to 11pm"))
-    if phrase.rhythm is not None and phrase.times:
+    if phrase.recurrence is not None and phrase.times:
         place = phrase.times[0].place
-        reason = f"'{sense.said(phrase.rhythm.place)}' is not one time of the day; a stretch of it can be said"
+        reason = f"'{sense.said(phrase.recurrence.place)}' is not one time of the day; a stretch of it can be said"
         said = sense.said(place)
         raise sense.refusal(reason, place, ("from 9am to 5pm", ":15"), (f"every day at {said}",))
 
@@ -122,7 +122,7 @@ def hhmm(minute: int) -> str:
 
 def _share(sense: Sense, share: Share) -> Fields:
     phrase = sense.phrase
-    if phrase.rhythm or phrase.minutes or phrase.hours:
+    if phrase.recurrence or phrase.minutes or phrase.hours:
         raise sense.refusal("how often is said twice", share.place)
     size = 24 if share.unit == "day" else 60
     if share.count > size or size % share.count:
@@ -146,37 +146,39 @@ def _said(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-# --- minutes of hours, rhythms, stretches -----------------------------------------------------------------------------
+# --- minutes of hours, recurrences, stretches -------------------------------------------------------------------------
 
 
 def _minutes(sense: Sense, minutes: frozenset[int]) -> Fields:
     phrase = sense.phrase
-    rhythm = phrase.rhythm
+    recurrence = phrase.recurrence
     if phrase.anchor is not None:
         raise sense.refusal("the minutes are known already", phrase.anchor.place, ("from 9am to 5pm",))
-    if phrase.hours is not None and (phrase.window is not None or rhythm is not None):
+    if phrase.hours is not None and (phrase.window is not None or recurrence is not None):
         raise sense.refusal("the hours were said twice", phrase.hours.place)
-    if rhythm is not None and rhythm.unit != "hour":
-        place = phrase.minutes.place if phrase.minutes else rhythm.place
-        reason = f"'{sense.said(rhythm.place)}' has minutes of its own"
-        raise sense.refusal(reason, place, (), sense.instead(rhythm.place, "every hour"))
+    if recurrence is not None and recurrence.unit != "hour":
+        place = phrase.minutes.place if phrase.minutes else recurrence.place
+        reason = f"'{sense.said(recurrence.place)}' has minutes of its own"
+        raise sense.refusal(reason, place, (), sense.instead(recurrence.place, "every hour"))
     if phrase.window is not None:
         first, end = _bounds(phrase.window)
-        if rhythm is not None and rhythm.count > 1:
-            raise sense.refusal("cron cannot count hours from minutes within a stretch", rhythm.place, ("every hour",))
+        if recurrence is not None and recurrence.count > 1:
+            raise sense.refusal(
+                "cron cannot count hours from minutes within a stretch", recurrence.place, ("every hour",)
+            )
         at = [time for time in range(first, end + 1) if time % 60 in minutes]
         return _exactly(sense, phrase.window, at, 60)
     if phrase.hours is not None:
         return minutes, phrase.hours.values
-    if rhythm is None:
+    if recurrence is None:
         sense.notes.append("no hour was named: every hour")
         return minutes, _ALL_HOURS
-    return minutes, _even_hours(sense, rhythm, rhythm.count)
+    return minutes, _even_hours(sense, recurrence, recurrence.count)
 
 
-def _rhythm(sense: Sense, rhythm: EveryUnits) -> Fields:
+def _recurrence(sense: Sense, recurrence: EveryUnits) -> Fields:
     phrase = sense.phrase
-    step = rhythm.count * (60 if rhythm.unit == "hour" else 1)
+    step = recurrence.count * (60 if recurrence.unit == "hour" else 1)
     if phrase.window is not None:
         first, end = _bounds(phrase.window)
         if phrase.hours is not None:
@@ -188,7 +190,7 @@ def _rhythm(sense: Sense, rhythm: EveryUnits) -> Fields:
             return frozenset({start % 60}), phrase.hours.values
         if phrase.hours is not None:
             raise sense.refusal("the hours were said twice", phrase.hours.place, ("every hour",))
-        return frozenset({start % 60}), _even_hours(sense, rhythm, step // 60, start // 60)
+        return frozenset({start % 60}), _even_hours(sense, recurrence, step // 60, start // 60)
     if start >= 60 and phrase.anchor is not None:
         said = sense.said(phrase.anchor.place)
         near = sense.instead(phrase.anchor.place, f"{said} to 11:59pm")
@@ -197,12 +199,12 @@ def _rhythm(sense: Sense, rhythm: EveryUnits) -> Fields:
     return minutes, _ALL_HOURS if phrase.hours is None else phrase.hours.values
 
 
-def _even_hours(sense: Sense, rhythm: EveryUnits, step: int, start: int = 0) -> frozenset[int]:
+def _even_hours(sense: Sense, recurrence: EveryUnits, step: int, start: int = 0) -> frozenset[int]:
     if 24 % step or step == 24:
         near = sorted(sorted((n for n in (1, 2, 3, 4, 6, 8, 12)), key=lambda n: abs(n - step))[:2])
         words = [f"every {n} hours" if n > 1 else "every hour" for n in near]
         reason = f"{step} hours do not divide the day evenly"
-        raise sense.refusal(reason, rhythm.place, tuple(words), sense.instead(rhythm.place, *words))
+        raise sense.refusal(reason, recurrence.place, tuple(words), sense.instead(recurrence.place, *words))
     return frozenset((start + hour) % 24 for hour in range(0, 24, step))
 
 
@@ -235,7 +237,7 @@ def _exactly(sense: Sense, window: Window, at: list[int], step: int) -> Fields:
         low, high = first - first % 60, end + 59 - end % 60
         last = low + (high - low) // step * step
         words = f"{hhmm(low)} {'and' if 'between' in phrase.text.lower() else 'to'} {hhmm(last)}"
-        reason = "cron cannot begin or end this rhythm in the middle of an hour"
+        reason = "cron cannot begin or end this recurrence in the middle of an hour"
         raise sense.refusal(reason, window.place, (words,), sense.instead(window.place, words))
     if len(kept) < len(at):
         why = "belongs to the next day" if end == _DAY else "cannot be added by cron without others of its hour"

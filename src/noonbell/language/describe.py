@@ -140,7 +140,7 @@ def _named(weekdays: frozenset[int]) -> str:
 
 
 def _weekday_runs(weekdays: frozenset[int]) -> list[str]:
-    """Weeks are told from Monday, so that a weekend stays together."""
+    """Return the weekdays as runs. Weeks begin on Monday, so that a weekend stays together."""
     return _runs(sorted((day - 1) % 7 for day in weekdays), lambda day: WEEKDAYS[(day + 1) % 7])
 
 

@@ -14,7 +14,7 @@
     moment    = "today" | "tomorrow" | "next" weekday | a date with a year
     remark    = "(leap years only)" | "counted from the last run" | "(the second time)"
 
-`clocks`, `dates` and `rhythms` read what stands in the clauses. Nothing is decided here but which words go together; a
+`clocks`, `dates` and `recurrences` read the clauses. Nothing is decided here but which words go together; a
 slot that is filled twice is refused.
 """
 
@@ -223,7 +223,7 @@ def _from(cursor: Cursor, phrase: Phrase) -> None:
     if between:
         raise cursor.unexpected("two times with 'and' between them", "9am and 5pm", "9:00 and 17:00")
     if cursor.sees("today", "tomorrow", "now", "next") or cursor.peek().kind == "date":
-        reason = "the first day of a schedule is its field start_at, not a part of its rhythm"
+        reason = "the first day of a schedule is its field start_at, not a part of its recurrence"
         raise cursor.refusal(reason, cursor.place(), ("9am to 5pm", "monday to friday", "june to august"))
     if cursor.peek().low in UNITS or not (read_months(cursor, phrase) or read_days(cursor, phrase, repeats=True)):
         raise cursor.unexpected("where the stretch begins", "9am to 5pm", "monday to friday", "june to august")

@@ -33,7 +33,7 @@ class Bounds(NamedTuple):
 
 
 def separators(cursor: Cursor) -> bool:
-    """Take what stands between two elements, an 'and' after a comma included."""
+    """Take the separators of two elements, an 'and' after a comma included."""
     comma = cursor.take(",", ";") is not None
     return cursor.take("and", "or", "&") is not None or comma
 

@@ -1,7 +1,7 @@
-"""What a phrase means: a cron expression, an interval or an instant.
+"""The meaning of a phrase: a cron expression, an interval or an instant.
 
-Cron is the first choice. A rhythm that cron has no even step for becomes an interval, and a note says so; with days or
-hours beside it, it is refused, because an interval knows none. What comes once is a one-shot.
+Cron is the first choice. A recurrence that cron has no even step for becomes an interval, and a note says so. With days
+or hours it is refused, because an interval has none. A phrase for one moment becomes a one-shot.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def meaning_of(sense: Sense) -> Meaning:
 
 
 def _says_days(phrase: Phrase) -> bool:
-    """Whether the phrase says on which days, or how often: a bare time does neither."""
-    said = (phrase.rhythm, phrase.cycle, phrase.share, phrase.weekdays, phrase.days, phrase.yearly, phrase.minutes)
+    """Return whether the phrase says on which days, or how often: a bare time does neither."""
+    said = (phrase.recurrence, phrase.cycle, phrase.share, phrase.weekdays, phrase.days, phrase.yearly, phrase.minutes)
     return bool(phrase.dates) or any(part is not None for part in said)
 
 
@@ -89,62 +89,65 @@ def _interval(sense: Sense) -> int | None:
     share = phrase.share
     if share is not None and share.unit in ("minute", "second"):
         return _interval_of_share(sense)
-    rhythm = phrase.rhythm or phrase.cycle
-    if rhythm is None:
+    recurrence = phrase.recurrence or phrase.cycle
+    if recurrence is None:
         if phrase.counted is not None:
             raise sense.refusal("say how often", phrase.counted, ("every 15 minutes",))
         return None
-    if rhythm.count < 1:
+    if recurrence.count < 1:
         accepted = ("a whole number from 1 up",)
         raise sense.refusal(
-            "that is no rhythm", rhythm.place, accepted, sense.instead(rhythm.place, f"every {rhythm.unit}")
+            "that is not a recurrence",
+            recurrence.place,
+            accepted,
+            sense.instead(recurrence.place, f"every {recurrence.unit}"),
         )
-    if rhythm.unit not in SECONDS:
+    if recurrence.unit not in SECONDS:
         if phrase.counted is not None:
-            raise sense.refusal("months have no fixed length", rhythm.place, ("every 30 days",))
+            raise sense.refusal("months have no fixed length", recurrence.place, ("every 30 days",))
         return None
-    if phrase.counted is None and _cron_can(phrase, rhythm):
+    if phrase.counted is None and _cron_can(phrase, recurrence):
         return None
-    seconds = rhythm.count * SECONDS[rhythm.unit]
+    seconds = recurrence.count * SECONDS[recurrence.unit]
     if seconds > _LONGEST_SECONDS:
-        raise sense.refusal("an interval is at most a century long", rhythm.place, ("a shorter interval",))
-    _refuse_restricted(sense, rhythm)
+        raise sense.refusal("an interval is at most a century long", recurrence.place, ("a shorter interval",))
+    _refuse_restricted(sense, recurrence)
     if phrase.counted is None:
-        sense.notes.append(_why_interval(rhythm))
+        sense.notes.append(_why_interval(recurrence))
     return seconds
 
 
-def _cron_can(phrase: Phrase, rhythm: EveryUnits) -> bool:
-    if rhythm.unit == "second":
+def _cron_can(phrase: Phrase, recurrence: EveryUnits) -> bool:
+    if recurrence.unit == "second":
         return False
-    if rhythm.unit in ("day", "week"):
-        return rhythm.count == 1
+    if recurrence.unit in ("day", "week"):
+        return recurrence.count == 1
     if phrase.window is not None:
         return True
-    minutes = rhythm.count * (SECONDS[rhythm.unit] // 60)
+    minutes = recurrence.count * (SECONDS[recurrence.unit] // 60)
     return 60 % minutes == 0 if minutes < 60 else minutes % 60 == 0 and 24 % (minutes // 60) == 0 and minutes < 1440
 
 
-def _why_interval(rhythm: EveryUnits) -> str:
+def _why_interval(recurrence: EveryUnits) -> str:
     counted = "this is an interval, counted from the start of the last run and not by the clock"
-    if rhythm.unit == "second":
+    if recurrence.unit == "second":
         return f"cron has no seconds: {counted}"
-    if rhythm.unit in ("day", "week"):
-        return f"cron does not count {rhythm.unit}s: {counted}"
-    if rhythm.count * SECONDS[rhythm.unit] == SECONDS["day"]:
+    if recurrence.unit in ("day", "week"):
+        return f"cron does not count {recurrence.unit}s: {counted}"
+    if recurrence.count * SECONDS[recurrence.unit] == SECONDS["day"]:
         return f'{counted}; "every day at 00:00" goes by the clock'
-    seconds = rhythm.count * SECONDS[rhythm.unit]
+    seconds = recurrence.count * SECONDS[recurrence.unit]
     if SECONDS["hour"] < seconds and SECONDS["day"] % seconds == 0:
-        return f"{rhythm.count} {rhythm.unit}s are no whole number of hours, which cron would need: {counted}"
-    whole = "an hour" if rhythm.unit == "minute" and rhythm.count < 60 else "a day"
-    return f"{rhythm.count} {rhythm.unit}s do not divide {whole} evenly: {counted}"
+        return f"{recurrence.count} {recurrence.unit}s are no whole number of hours, which cron would need: {counted}"
+    whole = "an hour" if recurrence.unit == "minute" and recurrence.count < 60 else "a day"
+    return f"{recurrence.count} {recurrence.unit}s do not divide {whole} evenly: {counted}"
 
 
-def _refuse_restricted(sense: Sense, rhythm: EveryUnits) -> None:
+def _refuse_restricted(sense: Sense, recurrence: EveryUnits) -> None:
     """An interval knows no days and no hours."""
     phrase = sense.phrase
     places = [clock.place for clock in phrase.times] + [said.place for said in phrase.dates]
-    cycle = phrase.cycle if phrase.cycle is not rhythm else None
+    cycle = phrase.cycle if phrase.cycle is not recurrence else None
     parts = (
         phrase.minutes, phrase.hours, phrase.window, phrase.anchor, phrase.weekdays, phrase.days, phrase.months, cycle,
     )  # fmt: skip
@@ -155,24 +158,24 @@ def _refuse_restricted(sense: Sense, rhythm: EveryUnits) -> None:
         places.append(phrase.yearly)
     if not places:
         return
-    said = sense.said(rhythm.place)
+    said = sense.said(recurrence.place)
     reason = f"'{said}' can only be an interval, which knows no days and no times of day"
-    near = _even_near(rhythm)
-    raise sense.refusal(reason, places[0], (f"{said} alone", *near), (*sense.instead(rhythm.place, *near), said))
+    near = _even_near(recurrence)
+    raise sense.refusal(reason, places[0], (f"{said} alone", *near), (*sense.instead(recurrence.place, *near), said))
 
 
-def _even_near(rhythm: EveryUnits) -> list[str]:
-    """Rhythms that cron has, a little shorter and a little longer."""
-    if rhythm.unit == "minute" and rhythm.count < 60:
+def _even_near(recurrence: EveryUnits) -> list[str]:
+    """Recurrences that cron has, a little shorter and a little longer."""
+    if recurrence.unit == "minute" and recurrence.count < 60:
         steps = [n for n in range(1, 31) if 60 % n == 0]
-    elif rhythm.unit == "hour" and rhythm.count < 24:
+    elif recurrence.unit == "hour" and recurrence.count < 24:
         steps = [1, 2, 3, 4, 6, 8, 12]
     else:
-        unit = {"second": "minute", "minute": "hour", "hour": "day"}.get(rhythm.unit, rhythm.unit)
+        unit = {"second": "minute", "minute": "hour", "hour": "day"}.get(recurrence.unit, recurrence.unit)
         return [f"every {unit}"]
-    below, above = [n for n in steps if n <= rhythm.count], [n for n in steps if n > rhythm.count]
-    near = [n for n in (*below[-1:], *above[:1]) if n != rhythm.count]
-    return [f"every {n} {rhythm.unit}s" if n > 1 else f"every {rhythm.unit}" for n in near]
+    below, above = [n for n in steps if n <= recurrence.count], [n for n in steps if n > recurrence.count]
+    near = [n for n in (*below[-1:], *above[:1]) if n != recurrence.count]
+    return [f"every {n} {recurrence.unit}s" if n > 1 else f"every {recurrence.unit}" for n in near]
 
 
 def _interval_of_share(sense: Sense) -> int:

@@ -14,7 +14,7 @@ _LEAP_YEARS_AHEAD: Final = 9
 
 
 def comes_once(sense: Sense) -> bool:
-    """Whether the phrase names a moment, and not days that come again."""
+    """Return whether the phrase names a moment, and not days that come again."""
     phrase = sense.phrase
     if phrase.moment is not None or phrase.once is not None:
         return True
@@ -50,7 +50,7 @@ def _with_nothing_else(sense: Sense, at: datetime) -> datetime:
 def _refuse_rest(sense: Sense) -> None:
     phrase = sense.phrase
     for extra in (
-        phrase.rhythm, phrase.cycle, phrase.share, phrase.minutes, phrase.hours, phrase.window, phrase.anchor,
+        phrase.recurrence, phrase.cycle, phrase.share, phrase.minutes, phrase.hours, phrase.window, phrase.anchor,
         phrase.days, phrase.months,
     ):  # fmt: skip
         if extra is not None:
@@ -85,7 +85,7 @@ def _place_of_the_day(sense: Sense) -> Place:
 
 
 def _day(sense: Sense) -> tuple[date, Place, bool]:
-    """The day, its place, and whether the next such day may stand in for one that has passed."""
+    """Return the day, its place, and whether the next such day may replace one that has passed."""
     phrase, moment, today = sense.phrase, sense.phrase.moment, sense.now.date()
     if moment is not None:
         day = moment.day or today

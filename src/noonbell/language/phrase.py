@@ -1,4 +1,4 @@
-"""What a phrase says, before it is decided what that means: one slot for each thing that can be said.
+"""The parts of a phrase, before their meaning is decided: one slot for each thing that can be said.
 
 Each part remembers its place in the text, so that a refusal can point at it.
 """
@@ -100,7 +100,7 @@ class Phrase:
     """All that was said. A slot that is None or empty was not mentioned."""
 
     text: str
-    rhythm: EveryUnits | None = None  # in seconds, minutes or hours
+    recurrence: EveryUnits | None = None  # in seconds, minutes or hours
     cycle: EveryUnits | None = None  # in days, weeks or months
     share: Share | None = None
     times: list[Clock] = field(default_factory=list)
@@ -122,10 +122,10 @@ class Phrase:
     zone: tuple[str, Place] | None = None
 
     def slots(self) -> dict[str, object]:
-        """What has been said up to now, slot by slot."""
+        """Return what has been said up to now, slot by slot."""
         found = {name: getattr(self, name) for name in self.__slots__ if name != "text"}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
     def says_when(self) -> bool:
-        """Whether anything was said but a zone."""
+        """Return whether anything was said but a zone."""
         return any(value for name, value in self.slots().items() if name != "zone")

@@ -1,4 +1,4 @@
-"""`preview`: what a text means, when it comes, and which clock changes bend it. What a form shows before it saves."""
+"""`preview`: the meaning of a text, its next occurrences and its clock changes, as a form shows them before saving."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Preview:
 def preview(
     text: str, *, now: datetime, timezone: str | tzinfo = "UTC", count: int = 5, dst: DstPolicy = "literal"
 ) -> Preview:
-    """What `text` means, with its next `count` occurrences; raises as `parse` does."""
+    """Return the meaning of `text`, with its next `count` occurrences; raises as `parse` does."""
     understood = parse(text, now=now, timezone=timezone)
     named = understood.zone_named or isinstance(timezone, str)
     zone = ZoneInfo(understood.timezone) if named or not isinstance(timezone, tzinfo) else timezone
@@ -55,7 +55,7 @@ def coming(understood: Understood, after: datetime, count: int, dst: DstPolicy =
 def coming_surprises(
     expression: CronExpression, start: datetime, zone: tzinfo, dst: DstPolicy = "literal"
 ) -> tuple[Surprise, ...]:
-    """Those of the year after `start`, or of what is left of the calendar."""
+    """Return the surprises of the year after `start`, or of what is left of the calendar."""
     since = start.astimezone(UTC)
     end = since + _LOOK_AHEAD if since < _CALENDAR_END - _LOOK_AHEAD else _CALENDAR_END
     return tuple(dst_surprises(expression, zone, since, end, dst=dst))

@@ -1,7 +1,7 @@
-"""`parse`: from a text, in English or cron, to what it means.
+"""`parse`: the meaning of a text in English or cron.
 
-A refusal offers phrases that come near. They are tried before they are offered: each one is understood, so whoever
-takes it is not refused again. A typo in several words is mended word by word.
+A refusal offers similar phrases. They are tried before they are offered: each one is understood, so a user who
+takes it is not refused again. A typo in several words is corrected word by word.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEEPEST: Final = 3  # words that are mended one after the other
 
 
 def parse(text: str, *, now: datetime, timezone: str | tzinfo = "UTC") -> Understood:
-    """What a text means at `now`, in the zone that it names or else in `timezone`.
+    """Return the meaning of a text at `now`, in the zone that it names or else in `timezone`.
 
     Raises LanguageError where English is not understood, InvalidCronExpressionError for a cron expression, and
     ScheduleInvalidError for a `timezone` that is none.
@@ -54,7 +54,7 @@ def schedule_fields(text: str, *, now: datetime, timezone: str = "UTC") -> Sched
 
 
 def looks_like_cron(text: str) -> bool:
-    """Whether a text is to be read as a cron expression: macros, and fields of numbers and stars."""
+    """Return whether a text is to be read as a cron expression: macros, and fields of numbers and stars."""
     parts = text.split()
     if not parts:
         return False

@@ -1,4 +1,4 @@
-"""How often: every 15 minutes, daily, twice a day; and lengths of time, which 'in 10 minutes' needs too."""
+"""Recurrences: every 15 minutes, daily, twice a day; and lengths of time, which 'in 10 minutes' needs as well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from noonbell.language.clocks import put_anchor, read_clock, read_times
 from noonbell.language.cursor import Cursor
-from noonbell.language.dates import put_rhythm, read_days, read_weekday
+from noonbell.language.dates import put_recurrence, read_days, read_weekday
 from noonbell.language.phrase import Clock, EveryUnits, Phrase, Place, Share
 from noonbell.language.words import (
     ADVERBS,
@@ -25,7 +25,7 @@ _WHAT = ("15 minutes", "hour", "day", "weekday", "monday", "month", "january 1st
 
 
 def read_every(cursor: Cursor, phrase: Phrase) -> None:
-    """What may follow 'every'."""
+    """Read what follows 'every'."""
     place = cursor.place()
     cursor.next()
     if cursor.sees("other", "alternate"):
@@ -40,15 +40,17 @@ def read_every(cursor: Cursor, phrase: Phrase) -> None:
         _refuse_alternation(cursor, place, found[0])
     length = read_duration(cursor)
     if length is not None:
-        put_rhythm(cursor, phrase, _rhythm(length, cursor.since(place), quarter=cursor.sees("quarter", ahead=-1)))
+        put_recurrence(
+            cursor, phrase, _recurrence(length, cursor.since(place), quarter=cursor.sees("quarter", ahead=-1))
+        )
         _skip_of_the_day(cursor)
         return
     if cursor.peek().low in DAY_PARTS:
-        put_rhythm(cursor, phrase, EveryUnits(1, "day", place.to(cursor.place())))
+        put_recurrence(cursor, phrase, EveryUnits(1, "day", place.to(cursor.place())))
         put_day_part(cursor, phrase)
         return
     if cursor.peek().low in CLOCK_WORDS:
-        put_rhythm(cursor, phrase, EveryUnits(1, "day", place))
+        put_recurrence(cursor, phrase, EveryUnits(1, "day", place))
         read_times(cursor, phrase, bare=False)
         return
     if not read_days(cursor, phrase, repeats=True):
@@ -63,7 +65,7 @@ def _every_other(cursor: Cursor, phrase: Phrase, place: Place) -> None:
     if unit is None or cursor.peek().kind != "word":
         _refuse_alternation(cursor, place, 2)
     cursor.next()
-    put_rhythm(cursor, phrase, EveryUnits(2 * unit[0], unit[1], cursor.since(place)))
+    put_recurrence(cursor, phrase, EveryUnits(2 * unit[0], unit[1], cursor.since(place)))
 
 
 def _every_nth(cursor: Cursor, phrase: Phrase, found: tuple[int, int], place: Place) -> None:
@@ -72,7 +74,7 @@ def _every_nth(cursor: Cursor, phrase: Phrase, found: tuple[int, int], place: Pl
     count, unit = UNITS[cursor.next().low]
     if found[0] < 1:
         raise cursor.refusal("a step is at least 1", cursor.since(place), ("every 2nd hour",))
-    put_rhythm(cursor, phrase, EveryUnits(found[0] * count, unit, cursor.since(place)))
+    put_recurrence(cursor, phrase, EveryUnits(found[0] * count, unit, cursor.since(place)))
 
 
 def _refuse_alternation(cursor: Cursor, place: Place, step: int) -> NoReturn:
@@ -118,7 +120,7 @@ def read_adverb(cursor: Cursor, phrase: Phrase) -> bool:
         return False
     cursor.next()
     count, unit = ADVERBS[token.low]
-    put_rhythm(cursor, phrase, EveryUnits(count, unit, place, is_quarter=token.low == "quarterly"))
+    put_recurrence(cursor, phrase, EveryUnits(count, unit, place, is_quarter=token.low == "quarterly"))
     if token.low == "nightly":
         phrase.day_part = ("night", place)
     return True
@@ -144,8 +146,8 @@ def read_share(cursor: Cursor, phrase: Phrase) -> bool:
     if count < 1:
         raise cursor.refusal("that is never", cursor.since(place), ("once", "twice", "3 times"))
     if count == 1:
-        put_rhythm(cursor, phrase, EveryUnits(1, unit, cursor.since(place)))
-    elif phrase.share is not None or phrase.rhythm is not None or phrase.cycle is not None:
+        put_recurrence(cursor, phrase, EveryUnits(1, unit, cursor.since(place)))
+    elif phrase.share is not None or phrase.recurrence is not None or phrase.cycle is not None:
         raise cursor.refusal("how often was said before", cursor.since(place))
     else:
         phrase.share = Share(count, unit, cursor.since(place))
@@ -169,7 +171,7 @@ def _share_unit(cursor: Cursor) -> Unit | None:
 
 
 def read_duration(cursor: Cursor) -> list[tuple[Fraction, Unit]] | None:
-    """A length in one or several units; None, and nothing taken, where none stands here."""
+    """Read a length in one or several units; None, and nothing taken, if none comes next."""
     first = _part(cursor)
     if first is None:
         return None
@@ -194,7 +196,7 @@ def _smaller(unit: Unit, than: Unit) -> bool:
 
 
 def _part(cursor: Cursor) -> tuple[Fraction, Unit] | None:
-    """One number and its unit; a unit alone is one of it."""
+    """Read one number and its unit; a unit alone is one of it."""
     before = cursor.at
     amount = Fraction(1)
     if cursor.sees("half", "quarter") and _fraction_of(cursor):
@@ -215,13 +217,13 @@ def _part(cursor: Cursor) -> tuple[Fraction, Unit] | None:
 
 
 def _fraction_of(cursor: Cursor) -> bool:
-    """Whether 'half' or 'quarter' is a part of an hour here, and not the quarter of a year."""
+    """Return whether 'half' or 'quarter' is a part of an hour here, and not the quarter of a year."""
     ahead = 2 if cursor.sees("of", ahead=1) else 1
     ahead += 1 if cursor.sees("a", "an", ahead=ahead) else 0
     return cursor.peek(ahead).low in UNITS and UNITS[cursor.peek(ahead).low][1] in ("hour", "minute", "day")
 
 
-def _rhythm(parts: list[tuple[Fraction, Unit]], place: Place, *, quarter: bool) -> EveryUnits:
+def _recurrence(parts: list[tuple[Fraction, Unit]], place: Place, *, quarter: bool) -> EveryUnits:
     if len(parts) == 1 and parts[0][0].denominator == 1:
         return EveryUnits(int(parts[0][0]), parts[0][1], place, is_quarter=quarter)
     seconds = total_seconds(parts)
@@ -253,7 +255,7 @@ def read_starting(cursor: Cursor, phrase: Phrase) -> None:
     clock = read_clock(cursor, bare=True)
     if clock is None:
         raise cursor.unexpected(
-            "the time of day at which the rhythm begins; the first day of a schedule is its field start_at",
+            "the time of day at which the recurrence begins; the first day of a schedule is its field start_at",
             "9am",
             ":05",
         )

@@ -1,4 +1,4 @@
-"""What the parts of the meaning share: the phrase, what is known about now, and the remarks that are made on the way.
+"""The state that the parts of the meaning share: the phrase, the present moment, and the remarks made on the way.
 
 Here a plain 5 becomes 05:00 or 17:00, or is refused.
 """
@@ -41,7 +41,7 @@ class Sense:
         return self.cursor.refusal(reason, place, accepted, suggestions)
 
     def instead(self, place: Place, *words: str) -> tuple[str, ...]:
-        """The text with each of these in place of what stands there."""
+        """Return the text with each of these words in the given place."""
         return tuple(self.cursor.replaced(place, word) for word in words)
 
     def said(self, place: Place) -> str:

@@ -1,7 +1,7 @@
-"""Where clock changes bend a schedule: the coming days on which it fires twice, late, or not at all.
+"""Surprises at clock changes: the coming days on which a schedule fires twice, late, or not at all.
 
 Only the civil minutes that a change skips or repeats are looked at, a few hours a year, whatever the length of the
-period. An expression that runs in every hour is not nagged about: it gets one remark for the first change it meets.
+period. An expression that runs in every hour gets one remark only, for the first change it meets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SurpriseKind = Literal["twice", "skipped", "moved", "remark"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
-_MOST_TIMES: Final = 3  # more are told by how many they are
+_MOST_TIMES: Final = 3  # of more only the number is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def dst_surprises(
 
 
 def _has_others(expr: CronExpression, day: date, affected: int) -> bool:
-    """Whether the day has occurrences beside the affected ones; one more than those decides it."""
+    """Return whether the day has occurrences beside the affected ones; one more than those decides it."""
     midnight = datetime.combine(day, time(), UTC)
     return sum(1 for _ in islice(expr.between(midnight, midnight + _DAY), affected + 1)) > affected
 

@@ -3,7 +3,7 @@
     read_time("yesterday at 9", now_in_the_zone)     # a civil time, without an offset
     read_time("2 hours ago", now_in_the_zone)        # an instant, with one
 
-ISO 8601 is read as it stands. A day without a time is its midnight. Schedules have a grammar of their own (`grammar`);
+ISO 8601 is read as well. A day without a time is its midnight. Schedules have a grammar of their own (`grammar`);
 this one is for questions about a moment.
 """
 
@@ -107,7 +107,7 @@ def _iso_day(cursor: Cursor) -> date:
     try:
         return date.fromisoformat(token.text)
     except ValueError as error:
-        raise cursor.refusal(f"there is no such day: {error}", place, ACCEPTED) from None
+        raise cursor.refusal(f"this day does not exist: {error}", place, ACCEPTED) from None
 
 
 def _named_date(cursor: Cursor, today: date) -> date | None:
@@ -125,7 +125,7 @@ def _named_date(cursor: Cursor, today: date) -> date | None:
     try:
         return date(year, next(iter(month.values)), number)
     except ValueError:
-        raise cursor.refusal("there is no such day", cursor.since(place), ACCEPTED) from None
+        raise cursor.refusal("this day does not exist", cursor.since(place), ACCEPTED) from None
 
 
 def _number(cursor: Cursor) -> int | None:

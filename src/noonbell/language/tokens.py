@@ -1,4 +1,4 @@
-"""From text to tokens, each with its place in the text. Nothing is understood here."""
+"""The tokenizer: splits a text into tokens, each with its place in the text. It does not interpret them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was understood: the answer of `parse`, and the words for intervals and instants."""
+"""`Understood`, the result of `parse`, and the words for intervals and instants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Understood:
 
     `kind` and `spec` are what a schedule is created with: POSIX fields, seconds, or an ISO 8601 time with its offset.
     `timezone` is the zone named in the text, else the one that was given. `description` says in words what was
-    understood and can be read again; `notes` tell what was decided where the text left it open. `language` says whether
+    understood and can be read again; `notes` list what was decided where the text left it open. `language` says whether
     the text was English or a cron expression.
     """
 
@@ -61,12 +61,12 @@ class Understood:
 
     @property
     def fields(self) -> ScheduleFields:
-        """What `Schedules.create` takes."""
+        """Return the arguments for `Schedules.create`."""
         return {"type": self.kind, "spec": self.spec, "timezone": self.timezone}
 
 
 def describe_interval(seconds: int) -> str:
-    """An interval in English; the second part tells it from a rhythm of the clock, as in 'every 15 minutes'."""
+    """Return an interval in English. The second part distinguishes it from clock times, as in 'every 15 minutes'."""
     unit, size = next(((unit, size) for unit, size in _UNITS if seconds % size == 0), ("second", 1))
     count = seconds // size
     return f"Every {unit if count == 1 else f'{count} {unit}s'}, counted from the last run"

@@ -1,4 +1,4 @@
-"""The vocabulary: what single words stand for.
+"""The vocabulary: the meaning of single words.
 
 Only words, never phrases: how words go together is the grammar's matter. Everything here is lower case.
 """
@@ -39,7 +39,7 @@ ADVERBS: Final[dict[str, tuple[int, Unit]]] = {
     "annually": (1, "year"),
 }
 
-# Two readings each, and no way to tell which one is meant: word -> what to say instead.
+# Two readings each, and neither is the obvious one: word -> what to say instead.
 TWO_READINGS: Final = {
     "biweekly": ("every 2 weeks", "every monday and thursday"),
     "bimonthly": ("every 2 months", "on the 1st and 15th of every month"),
@@ -85,7 +85,7 @@ WEEKDAY_GROUPS: Final = (
     | dict.fromkeys(("weekday", "weekdays", "workday", "workdays"), _WORKING)
     | dict.fromkeys(("weekend", "weekends"), _WEEKEND)
 )
-# 'business days': an adjective that stands before 'day'
+# 'business days': an adjective in front of 'day'
 WORKING_ADJECTIVES: Final = frozenset({"business", "working"})
 
 CLOCK_WORDS: Final = {"noon": 12, "midday": 12, "midnight": 0}

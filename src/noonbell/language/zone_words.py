@@ -73,7 +73,7 @@ def read_zone(cursor: Cursor) -> str | None:
     if token.low in _ABBREVIATIONS:
         meant = _ABBREVIATIONS[token.low]
         candidates = tuple(cursor.replaced(cursor.place(), zone) for zone in meant)
-        reason = "this is no time zone but a habit of one; name the zone or a city"
+        reason = "this abbreviation is not a time zone; name the zone or a city"
         raise cursor.refusal(reason, cursor.place(), meant, candidates)
     for length in range(_MOST_TOKENS, 0, -1):
         last = cursor.peek(length - 1)
@@ -121,7 +121,7 @@ def _iana(cursor: Cursor) -> str:
     if found is None:
         near = get_close_matches(token.low, by_low, n=3, cutoff=0.7)
         candidates = tuple(cursor.replaced(place, by_low[low]) for low in near)
-        raise cursor.refusal("this is no known time zone", place, ("an IANA name, such as Europe/Kyiv",), candidates)
+        raise cursor.refusal("this is not a known time zone", place, ("an IANA name, such as Europe/Kyiv",), candidates)
     cursor.next()
     cursor.take("time")
     return found

@@ -1,6 +1,6 @@
-"""What others are told of a monitor's flips: `failed` (it is down), `late`, and `recovered` (up, after one of these).
+"""Alerts about a monitor's flips: `failed` (it is down), `late`, and `recovered` (up, after one of these).
 
-A flip that others are told of is stored with the monitor until `Alerts` has taken it, so a crash in between loses none.
+A flip that causes an alert is stored with the monitor until `Alerts` has taken it, so a crash in between loses none.
 It may be given twice then, with the same `flip_id`.
 """
 
@@ -21,7 +21,7 @@ AlertEvent = Literal["failed", "recovered", "late"]
 
 
 class MonitorFlipped(msgspec.Struct, frozen=True):
-    """A flip, for whoever passes it on."""
+    """A flip, as it is passed to `Alerts`."""
 
     flip_id: str
     event: AlertEvent
@@ -38,7 +38,7 @@ class MonitorFlipped(msgspec.Struct, frozen=True):
 
 
 class Alerts(Protocol):
-    """Where flips go. Whatever it raises means that it has not taken this one; it is given again after a while."""
+    """A receiver of flips. If it raises, it has not taken this one; it gets it again after a while."""
 
     async def monitor_flipped(self, flipped: MonitorFlipped) -> None: ...
 
@@ -49,8 +49,8 @@ class LoggedAlerts:
     async def monitor_flipped(self, flipped: MonitorFlipped) -> None:
         level = logging.INFO if flipped.event == "recovered" else logging.WARNING
         logger.log(
-            level, 'Monitor "%s" is %s since %s: %s', flipped.name, flipped.status, flipped.at.isoformat(),
-            flipped.reason,
+            level, "monitor %s monitor=%s name=%r since=%s reason=%s", flipped.status, flipped.monitor_id,
+            flipped.name, flipped.at.isoformat(), flipped.reason,
         )  # fmt: skip
 
 
@@ -66,9 +66,7 @@ def alert_event(flip: Flip, notified: AlertEvent | None) -> AlertEvent | None:
     return "recovered" if flip.status == "up" and (notified in ("failed", "late") or flip.was == "down") else None
 
 
-def worth_telling(
-    flips: Sequence[Flip], notified: AlertEvent | None
-) -> list[tuple[int, AlertEvent, AlertEvent | None]]:
+def alerts_of(flips: Sequence[Flip], notified: AlertEvent | None) -> list[tuple[int, AlertEvent, AlertEvent | None]]:
     """The flips of one change that others are notified of: place, event, and the event before it.
 
     A lateness that is over already is none of them.

@@ -7,8 +7,8 @@
                         /ping/<token>/<0-255>     it has ended with this exit code
                         …?run=<name>              of the run of this name
 
-The body of a POST is kept, up to a length; what is beyond it is read and forgotten, so that a talkative job is not told
-that its ping failed. Beyond LONGEST_READ the ping counts all the same, and the connection is closed. More pings than
+The body of a POST is kept, up to a length; what is beyond it is read and dropped, so that a job with much output does
+not see its ping fail. Beyond LONGEST_READ the ping counts all the same, and the connection is closed. More pings than
 `rates` takes are turned away before their body is read, and so are those on a URL that no monitor has. Answers are
 plain text: 200, or 400, 404, 405, 408, 429, 503 with a sentence that says what is wrong. Nothing but the token is
 needed, and nothing but "OK" is given away.
@@ -138,7 +138,7 @@ class PingApp:
 
 
 def _not_stored(error: Exception, *headers: tuple[bytes, bytes]) -> _Answer:
-    logger.error("A ping could not be stored: %s", describe_error(error))
+    logger.error("ping not stored reason=%s", describe_error(error))
     return _Answer(503, "The ping could not be stored now; send it again", (_RETRY_AFTER, *headers))
 
 
@@ -163,7 +163,7 @@ async def _answer(scope: Scope, send: Send, answer: _Answer) -> None:
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),  # a GET that somebody answers from memory is no ping
+        (b"cache-control", b"no-store"),  # a GET that a cache answers never arrives here
         *answer.headers,
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

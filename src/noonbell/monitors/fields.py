@@ -29,7 +29,7 @@ _MOST_TAGS: Final = 100
 
 
 class MonitorChanges(TypedDict, total=False):
-    """What a person may write, and change."""
+    """The fields of a monitor that a person may write, and change."""
 
     name: str
     type: str
@@ -42,7 +42,7 @@ class MonitorChanges(TypedDict, total=False):
 
 
 class MonitorFields(MonitorChanges, total=False):
-    """What a person may write of a new monitor; without an id it gets one."""
+    """The fields that a person may write of a new monitor; without an id it gets one."""
 
     monitor_id: str
     team: str
@@ -85,7 +85,7 @@ def _known_only(fields: Mapping[str, Any], known: Sequence[str]) -> None:
         if key not in known:
             near = get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise MonitorInvalidError(str(key), value, f"is no field of a monitor; {hint}")
+            raise MonitorInvalidError(str(key), value, f"is not a field of a monitor; {hint}")
 
 
 def _read(fields: Mapping[str, Any], before: Written, now: int) -> Written:
@@ -178,7 +178,7 @@ def monitor_id(value: object) -> str:
 
 
 def ping_kind(kind: object, exit_code: object) -> PingKind:
-    """What a ping says: its kind, or what its exit code means."""
+    """Return the kind of a ping: the given one, or the one that its exit code means."""
     if exit_code is None:
         return msgspec.convert(kind, PingKind) if kind in ("start", "success", "fail", "log") else _no_kind(kind)
     if not isinstance(exit_code, int) or isinstance(exit_code, bool) or not 0 <= exit_code <= 255:

@@ -26,7 +26,7 @@ from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorInvalidError, MonitorNotFoundError, PingUnknownError
 from noonbell.monitors import fields as checked
 from noonbell.monitors.fields import MonitorChanges, MonitorFields
-from noonbell.monitors.ping_intake import hearing_of
+from noonbell.monitors.ping_intake import reception_of
 from noonbell.monitors.records import FlipRecord, Monitor, MonitorPage, OpenRun, Ping
 from noonbell.monitors.state import (
     Change,
@@ -97,10 +97,10 @@ class Monitors:
         self._mask = mask
         self._on_due = on_due
         self._editor = Editor(store)
-        self._hearing = hearing_of(store, clock.now())
+        self._reception = reception_of(store, clock.now())
 
     def acting(self, actor: str) -> Monitors:
-        """The same monitors, for somebody else: the audit names him."""
+        """Return the same monitors in the name of another actor, whom the audit log then names."""
         view = copy(self)
         vars(view).update(_actor=actor)
         return view
@@ -117,9 +117,11 @@ class Monitors:
             written.name, written.tags, written.rhythm, State("new", now), secrets.token_urlsafe(24), uuid.uuid4().hex
         )
         write = DocumentWrite(MONITOR, chosen, team, msgspec.json.encode(body).decode(), expected=0)
-        told = audit("created", chosen, now, self._actor, {"name": written.name, "rhythm": written.rhythm}, team=team)
+        event = audit("created", chosen, now, self._actor, {"name": written.name, "rhythm": written.rhythm}, team=team)
         try:
-            document, _ = await self._store.documents.write([write, token_write(body.token, chosen, team)], now, [told])
+            document, _ = await self._store.documents.write(
+                [write, token_write(body.token, chosen, team)], now, [event]
+            )
         except DocumentConflictError as error:
             raise MonitorInvalidError("monitor_id", chosen, "is taken; choose another") from error
         return record(Stored(document, body), written.understood)
@@ -181,15 +183,15 @@ class Monitors:
             if written._replace(understood=None) == had:
                 return None
             # what passed under the old rhythm is judged by it
-            state, flips = passed(body.rhythm, body.state, now, self._hearing.since(now))
+            state, flips = passed(body.rhythm, body.state, now, self._reception.since(now))
             if written.rhythm != body.rhythm:
                 state, more = changed(state, now)
                 flips += more
             edit = with_change(before, Change(state, flips), noticed_at=now, actor=self._actor)
             after = msgspec.structs.replace(edit.body, name=written.name, tags=written.tags, rhythm=written.rhythm)
             detail = {"changed": sorted(fields), "name": written.name, "rhythm": written.rhythm}
-            told = audit("updated", before.document.id, now, self._actor, detail, team=before.document.team)
-            return Edit(after, edit.beside, (told, *edit.audits))
+            event = audit("updated", before.document.id, now, self._actor, detail, team=before.document.team)
+            return Edit(after, edit.beside, (event, *edit.audits))
 
         _, after = await self._editor.edit(monitor_id, now, step)
         self._wake(after, now)
@@ -207,7 +209,7 @@ class Monitors:
         now = self._clock.now()
 
         def step(before: Stored) -> Edit | None:
-            state, flips = passed(before.body.rhythm, before.body.state, now, self._hearing.since(now))
+            state, flips = passed(before.body.rhythm, before.body.state, now, self._reception.since(now))
             state, more = decide(state, now)
             if not more:
                 return None
@@ -225,8 +227,8 @@ class Monitors:
         def step(before: Stored) -> Edit:
             body = msgspec.structs.replace(before.body, token=token)
             write = token_write(token, before.document.id, before.document.team)
-            told = audit("token_renewed", before.document.id, now, self._actor, {}, team=before.document.team)
-            return Edit(body, (write,), (told,))
+            event = audit("token_renewed", before.document.id, now, self._actor, {}, team=before.document.team)
+            return Edit(body, (write,), (event,))
 
         before, after = await self._editor.edit(monitor_id, now, step)
         # the monitor knows its token, so an old one that stays behind after a crash here opens nothing
@@ -238,10 +240,10 @@ class Monitors:
         found = await self._find(monitor_id)
         now, body = self._clock.now(), found.body
         facts = {"name": body.name, "status": body.state.status}
-        told = audit("deleted", monitor_id, now, self._actor, facts, team=found.document.team)
-        if not await self._store.documents.write(audits=[told], removed=removals(MONITOR, [monitor_id], version)):
+        event = audit("deleted", monitor_id, now, self._actor, facts, team=found.document.team)
+        if not await self._store.documents.write(audits=[event], removed=removals(MONITOR, [monitor_id], version)):
             raise MonitorNotFoundError(monitor_id)
-        # a crash before the rest leaves documents that nobody ever finds: their ids are made of its key
+        # a crash before the rest leaves documents that are never found: their ids are made of its key
         await self._store.documents.write(removed=removals(TOKEN, [token_id(body.token)]))
         for kind, count in ((PING, body.pings + 1), (FLIP, body.flips + 1)):
             await self._store.documents.write(removed=removals(kind, slot_ids(kind, body.key, count)))
@@ -249,12 +251,12 @@ class Monitors:
     # --- pings ----------------------------------------------------------------------------------------------------
 
     def elapsed(self) -> float:
-        """Seconds on a clock that is never set, for whoever counts pings by time."""
+        """Return the seconds on a monotonic clock, by which pings are limited."""
         return self._clock.elapsed()
 
     async def check_token(self, token: str) -> None:
-        """Raises PingUnknownError where no monitor has the token. Cheap, for whoever asks before he reads a ping."""
-        with self._hearing.asking():
+        """Raise PingUnknownError if no monitor has the token. Cheap: it is called before a ping is read."""
+        with self._reception.reading():
             await self._owner(token)
 
     async def ping(
@@ -268,32 +270,32 @@ class Monitors:
     ) -> Monitor:
         """Take a ping: `success` unless a kind or an exit code says otherwise.
 
-        `run` tells runs apart that overlap, or whose pings may overtake each other: the same at its start and its end.
+        `run` names a run, the same at its start and its end, where runs overlap or their pings may overtake each other.
         Of a body the first LONGEST_BODY bytes are kept. Raises PingUnknownError where no monitor has the token.
         """
         now = self._clock.now()
         meant, named = checked.ping_kind(kind, exit_code), checked.run_name(run)
         raw = body.encode("utf-8", "replace") if isinstance(body, str) else body
-        with self._hearing.asking():
+        with self._reception.reading():
             after = await self._take(token, PingFact(now, meant, named, exit_code), raw)
-        self._hearing.heard(self._clock.now())  # it may have waited for the store
+        self._reception.received(self._clock.now())  # it may have waited for the store
         self._wake(after, now)
         return record(after)
 
-    async def _take(self, token: str, heard: PingFact, raw: bytes) -> Stored:
+    async def _take(self, token: str, ping: PingFact, raw: bytes) -> Stored:
         monitor_id, team = await self._owner(token)
-        if self._secrets is not None and (raw or heard.run):
+        if self._secrets is not None and (raw or ping.run):
             await self._secrets.resolve(team, ())  # afterwards its masker knows them all
-        now, heard = heard.at, msgspec.structs.replace(heard, run=self._hidden(team, heard.run))
+        now, ping = ping.at, msgspec.structs.replace(ping, run=self._hidden(team, ping.run))
         text, cut = self._kept_text(team, raw)
 
         def step(before: Stored) -> Edit:
             if not secrets.compare_digest(before.body.token.encode(), token.encode()):
                 raise PingUnknownError
-            change = pinged(before.body.rhythm, before.body.state, heard, self._hearing.since(now))
+            change = pinged(before.body.rhythm, before.body.state, ping, self._reception.since(now))
             edit = with_change(before, change, noticed_at=now, actor=PING_ACTOR)
-            ran_for = _ran_for(before.body.state.running, heard)
-            kept = KeptPing(before.body.pings, now, heard.kind, heard.exit_code, heard.run, ran_for, text, cut)
+            ran_for = _ran_for(before.body.state.running, ping)
+            kept = KeptPing(before.body.pings, now, ping.kind, ping.exit_code, ping.run, ran_for, text, cut)
             return with_ping(before, edit, kept)
 
         try:
@@ -335,10 +337,10 @@ class Monitors:
             self._on_due()
 
 
-def _ran_for(running: tuple[Running, ...], heard: PingFact) -> int | None:
-    if heard.kind not in ("success", "fail"):
+def _ran_for(running: tuple[Running, ...], ping: PingFact) -> int | None:
+    if ping.kind not in ("success", "fail"):
         return None
-    return next((max(0, heard.at - one.since) for one in running if one.run == heard.run), None)
+    return next((max(0, ping.at - one.since) for one in running if one.run == ping.run), None)
 
 
 def _page_size(limit: object) -> int:

@@ -1,8 +1,9 @@
-"""Since when pings are heard without a gap, as far as this process knows: rule 5 of `state` goes by it.
+"""The reception of pings: since when they arrive without a gap, as far as this process knows (rule 5 of `state`).
 
-Everything that works on one store shares one `Hearing` (`hearing_of`). There is a gap where a watch has only begun,
-where the store failed, and where a watch that looks every few seconds has not looked for LONGEST_GAP: the machine
-slept, the process stood still, or the clock was set ahead. Where no watch has ever looked, the store alone tells.
+Everything that works on one store shares one `PingReception` (`reception_of`). There is a gap where a watch has just
+begun, where the store failed, and where a watch that polls every few seconds has not polled for LONGEST_GAP: the
+machine slept, the process was suspended, or the clock was set ahead. Where no watch has ever polled, only the store
+counts.
 """
 
 from __future__ import annotations
@@ -18,47 +19,47 @@ from noonbell.timing.protocol import SECOND
 LONGEST_GAP: Final = 60 * SECOND
 
 
-class Hearing:
-    """How long nothing has kept pings from being heard."""
+class PingReception:
+    """The time since which pings have been received without a gap."""
 
     def __init__(self, now: int) -> None:
         self._since = now
-        self._looked_at: int | None = None
+        self._polled_at: int | None = None
         self._interrupted = False
 
     def since(self, now: int) -> int:
-        """`now` itself where a gap has not ended before it."""
-        silent = self._looked_at is not None and now - self._looked_at > LONGEST_GAP
+        """Return the moment since which pings arrive without a gap; `now` itself during a gap."""
+        silent = self._polled_at is not None and now - self._polled_at > LONGEST_GAP
         return now if self._interrupted or silent else min(self._since, now)  # the clock may have been set back
 
     def interrupt(self) -> None:
-        """Pings may have gone unheard up to this moment."""
+        """Record that pings may have been lost up to this moment."""
         self._interrupted = True
 
-    def heard(self, now: int) -> None:
-        """A ping was stored."""
+    def received(self, now: int) -> None:
+        """Record that a ping was stored."""
         self._since, self._interrupted = self.since(now), False
 
-    def looked(self, now: int) -> None:
-        """The store has told a watch what is due."""
-        self.heard(now)
-        self._looked_at = now
+    def polled(self, now: int) -> None:
+        """Record that a watch has read from the store what is due."""
+        self.received(now)
+        self._polled_at = now
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
-        """The store is asked for something; a failure of it is a gap."""
+    def reading(self) -> Iterator[None]:
+        """Read from the store within this context; a failure of it is a gap."""
         try:
             yield
-        except StoreCorruptError:  # of one monitor; the others are heard
+        except StoreCorruptError:  # of one monitor; the others are received
             raise
         except StoreError:
             self.interrupt()
             raise
 
 
-_hearings: WeakKeyDictionary[object, Hearing] = WeakKeyDictionary()
+_receptions: WeakKeyDictionary[object, PingReception] = WeakKeyDictionary()
 
 
-def hearing_of(store: object, now: int) -> Hearing:
-    """The hearing on a store, the same for all who work on it; one that is new begins now."""
-    return _hearings.setdefault(store, Hearing(now))
+def reception_of(store: object, now: int) -> PingReception:
+    """Return the reception of a store, the same for all that work on it; a new one begins now."""
+    return _receptions.setdefault(store, PingReception(now))

@@ -1,12 +1,12 @@
-"""How many pings are taken: of one monitor, of all, and of those whose URL nobody knows. Pure but for the clock.
+"""Rate limits on pings: of one monitor, of all, and of those with an unknown URL. Pure but for the clock.
 
 Three buckets decide, each filling evenly and holding what may come at once:
 
-- one for each monitor that has been pinged lately. A job that calls its URL in a loop is told to wait;
+- one for each monitor that has been pinged lately. A job that calls its URL in a loop has to wait;
 - one for all monitors together, so that the store has time for what else it has to do;
 - one for URLs that were not seen before: after a restart that is all of them, and many jobs run at the full hour. The
-  store is asked for each. Made-up ones can use up nothing but this, so they keep no monitor from being heard that has
-  been heard before.
+  store is asked for each. Made-up ones can use up nothing but this, so they do not block a monitor that was pinged
+  before.
 
 What is remembered is bounded: of the monitors, the last MOST_KNOWN that were pinged.
 """
@@ -25,14 +25,14 @@ MOST_KNOWN: Final = 20_000
 
 
 class PingLimits(msgspec.Struct, frozen=True):
-    """How many pings are taken by one process: in a minute of a monitor, and in a second of all and of strangers.
+    """The pings that one process takes: per minute of a monitor, and per second of all and with unknown URLs.
 
     `at_once` is how many bodies are being read at the same moment.
     """
 
     monitor_per_minute: int = 60
     all_per_second: int = 500
-    strangers_per_second: int = 500
+    unknown_per_second: int = 500
     at_once: int = 256
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class PingRates:
         self._elapsed = elapsed
         now = elapsed()
         self._all = _Bucket(limits.all_per_second, limits.all_per_second, now)
-        self._strangers = _Bucket(limits.strangers_per_second, limits.strangers_per_second, now)
+        self._unknown = _Bucket(limits.unknown_per_second, limits.unknown_per_second, now)
         self._known: OrderedDict[str, _Bucket] = OrderedDict()
         self._reading = 0
 
@@ -79,7 +79,7 @@ class PingRates:
         """Take a ping, or say in how many seconds it may come again; 0 where it was taken."""
         now = self._elapsed()
         known = self._known.get(token)
-        buckets = (self._strangers,) if known is None else (known, self._all)
+        buckets = (self._unknown,) if known is None else (known, self._all)
         longest = max(bucket.wait(now) for bucket in buckets)
         if longest == 0.0:
             for bucket in buckets:
@@ -87,7 +87,7 @@ class PingRates:
         return longest
 
     def knows(self, token: str) -> bool:
-        """Whether a monitor has this token, as far as is remembered."""
+        """Return whether a monitor has this token, as far as is remembered."""
         return token in self._known
 
     def note(self, token: str) -> None:

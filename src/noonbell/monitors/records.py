@@ -1,4 +1,4 @@
-"""What `Monitors` answers with: plain values with aware datetimes in UTC."""
+"""The records that `Monitors` returns: plain values with aware datetimes in UTC."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OpenRun(msgspec.Struct, frozen=True):
 
 
 class Monitor(msgspec.Struct, frozen=True):
-    """A heartbeat monitor. Whoever has `token` may ping; it opens nothing else.
+    """A heartbeat monitor. The `token` gives the right to ping it, and no other.
 
     `due_at` is when the next ping is due, `down_at` when the monitor will be down unless one comes. `understood` is set
     in the answer to a create or update that typed another cron dialect.
@@ -59,7 +59,7 @@ class MonitorPage(msgspec.Struct, frozen=True):
 
 
 class Ping(msgspec.Struct, frozen=True):
-    """A ping as it came. `ran_for` is set where the run's start was heard of; `cut` says that the body was longer."""
+    """A ping as it came. `ran_for` is set where the run's start was received; `cut` says that the body was longer."""
 
     number: int
     at: datetime

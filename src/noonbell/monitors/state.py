@@ -1,12 +1,12 @@
-"""What a heartbeat monitor concludes from pings and from their absence. Pure: time and pings come in, flips come out.
+"""The state machine of a heartbeat monitor. Pure: time and pings come in, flips come out.
 
 The states:
 
 - `new`: no ping has come yet, and none is due. A monitor may be made long before its job is.
-- `up`: the last that was heard was good, and the next ping is not due yet, or the job is running.
+- `up`: the last ping was good, and the next one is not due yet, or the job is running.
 - `late`: a ping was due and has not come; the grace runs.
 - `down`: the grace is over, the job said that it failed, or it began and did not end in time.
-- `paused`: somebody does not want to know. Pings are noted, and nothing is concluded.
+- `paused`: a user has switched it off. Pings are noted, and nothing is concluded.
 
 The rules:
 
@@ -19,8 +19,8 @@ The rules:
    the monitor is `down` and the run is forgotten.
 4. Pings may overtake each other. A start does not open a run that has ended: one of the same name, or, without a name,
    one that began before the last end. An end that is older than the last one decides nothing.
-5. Nobody is down because nobody was listening: where a deadline passed before `watched_from`, the one of being late or
-   the one of being down, the monitor is not down before that moment and the grace.
+5. A monitor is not down because pings could not be received: where a deadline passed before `watched_from`, the one of
+   being late or the one of being down, the monitor is not down before that moment and the grace.
 6. A clock that was ahead is not believed: a ping that comes more than AHEAD_US before what was noted takes it back to
    its own moment.
 
@@ -98,7 +98,7 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What a monitor knows."""
+    """The state of a monitor."""
 
     status: Status
     since: int
@@ -106,7 +106,7 @@ class State(msgspec.Struct, frozen=True):
     counted_from: int | None = None  # the sign of life from which the next ping is counted
     running: tuple[Running, ...] = ()
     ended: tuple[str, ...] = ()  # names of the runs that ended last
-    ended_at: int | None = None  # the latest end that was heard of
+    ended_at: int | None = None  # the latest end that was received
     spared_until: int | None = None  # not down before: see rule 5
     last_ping_at: int | None = None
     last_kind: PingKind | None = None
@@ -139,7 +139,7 @@ class Change(NamedTuple):
 
 
 class Deadlines(NamedTuple):
-    """When the monitor will be late and down unless something is heard; None where that cannot come."""
+    """The times at which the monitor will be late and down unless a ping comes; None where that cannot be."""
 
     late_at: int | None
     down_at: int | None
@@ -170,14 +170,14 @@ def deadlines(rhythm: PingSchedule, state: State) -> Deadlines:
 
 
 def passed(rhythm: PingSchedule, state: State, now: int, watched_from: int | None = None) -> Change:
-    """What the time up to `now` has made of it."""
+    """Return the state after the time up to `now`, with the flips on the way."""
     late_at, down_at = deadlines(rhythm, state)
     if down_at is None:
         return Change(state)
     if watched_from is not None and (down_at if late_at is None else late_at) < watched_from:
         state = msgspec.structs.replace(state, spared_until=watched_from + rhythm.grace_us)
         late_at, down_at = deadlines(rhythm, state)
-        assert down_at is not None  # noqa: S101 - sparing puts a deadline off and takes none away; tells mypy
+        assert down_at is not None  # noqa: S101 - sparing puts a deadline off and takes none away; for mypy
     flips: list[Flip] = []
     if late_at is not None and late_at <= now:
         state = _flipped(state, "late", late_at, "no ping when one was due", flips)
@@ -199,18 +199,18 @@ def _flipped(state: State, status: Status, at: int, reason: str, flips: list[Fli
     return msgspec.structs.replace(state, status=status, since=at, reason=reason, spared_until=spared_until)
 
 
-# --- something is heard -----------------------------------------------------------------------------------------------
+# --- a ping arrives ---------------------------------------------------------------------------------------------------
 
 
-def pinged(rhythm: PingSchedule, state: State, heard: PingFact, watched_from: int | None = None) -> Change:
-    """What a ping makes of it, after what the time up to the ping has made of it."""
-    state, flips = passed(rhythm, _taken_back(state, heard.at), heard.at, watched_from)
-    told = list(flips)
-    if state.last_ping_at is None or heard.at >= state.last_ping_at:
-        state = msgspec.structs.replace(state, last_ping_at=heard.at, last_kind=heard.kind)
-    if state.status != "paused" and heard.kind != "log":
-        state = _started(state, heard, told) if heard.kind == "start" else _ended(rhythm, state, heard, told)
-    return Change(state, tuple(told))
+def pinged(rhythm: PingSchedule, state: State, ping: PingFact, watched_from: int | None = None) -> Change:
+    """Return the state after a ping, with the flips of the time up to the ping and of the ping itself."""
+    state, flips = passed(rhythm, _taken_back(state, ping.at), ping.at, watched_from)
+    all_flips = list(flips)
+    if state.last_ping_at is None or ping.at >= state.last_ping_at:
+        state = msgspec.structs.replace(state, last_ping_at=ping.at, last_kind=ping.kind)
+    if state.status != "paused" and ping.kind != "log":
+        state = _started(state, ping, all_flips) if ping.kind == "start" else _ended(rhythm, state, ping, all_flips)
+    return Change(state, tuple(all_flips))
 
 
 def _taken_back(state: State, at: int) -> State:
@@ -230,39 +230,39 @@ def _taken_back(state: State, at: int) -> State:
     )
 
 
-def _started(state: State, heard: PingFact, flips: list[Flip]) -> State:
-    if heard.run in state.ended if heard.run else state.ended_at is not None and heard.at <= state.ended_at:
+def _started(state: State, ping: PingFact, flips: list[Flip]) -> State:
+    if ping.run in state.ended if ping.run else state.ended_at is not None and ping.at <= state.ended_at:
         return state
-    others = tuple(run for run in state.running if run.run != heard.run)
+    others = tuple(run for run in state.running if run.run != ping.run)
     state = msgspec.structs.replace(
         state,
-        running=(*others, Running(heard.run, heard.at))[-MOST_RUNNING:],
-        counted_from=max(heard.at, state.counted_from or heard.at),
+        running=(*others, Running(ping.run, ping.at))[-MOST_RUNNING:],
+        counted_from=max(ping.at, state.counted_from or ping.at),
         spared_until=None,
     )
-    return _flipped(state, "up", heard.at, "started", flips) if state.status in ("new", "late") else state
+    return _flipped(state, "up", ping.at, "started", flips) if state.status in ("new", "late") else state
 
 
-def _ended(rhythm: PingSchedule, state: State, heard: PingFact, flips: list[Flip]) -> State:
-    stale = state.ended_at is not None and heard.at < state.ended_at
-    # what ran too long while the monitor was down is no news any more
+def _ended(rhythm: PingSchedule, state: State, ping: PingFact, flips: list[Flip]) -> State:
+    stale = state.ended_at is not None and ping.at < state.ended_at
+    # a run that took too long while the monitor was down causes no flip
     down = state.status == "down"
     running = tuple(
-        run for run in state.running if run.run != heard.run and not (down and run.over_at(rhythm) <= heard.at)
+        run for run in state.running if run.run != ping.run and not (down and run.over_at(rhythm) <= ping.at)
     )
-    ended = (*(run for run in state.ended if run != heard.run), heard.run)[-_ENDED_KEPT:] if heard.run else state.ended
+    ended = (*(run for run in state.ended if run != ping.run), ping.run)[-_ENDED_KEPT:] if ping.run else state.ended
     state = msgspec.structs.replace(state, running=running, ended=ended)
     if stale:
         return state
-    counted = max(heard.at, state.counted_from or heard.at)
-    state = msgspec.structs.replace(state, ended_at=heard.at, counted_from=counted, spared_until=None)
-    if heard.kind == "success":
-        return state if state.status == "up" else _flipped(state, "up", heard.at, "succeeded", flips)
-    reason = "failed" if heard.exit_code is None else f"exit code {heard.exit_code}"
-    return state if state.status == "down" else _flipped(state, "down", heard.at, reason, flips)
+    counted = max(ping.at, state.counted_from or ping.at)
+    state = msgspec.structs.replace(state, ended_at=ping.at, counted_from=counted, spared_until=None)
+    if ping.kind == "success":
+        return state if state.status == "up" else _flipped(state, "up", ping.at, "succeeded", flips)
+    reason = "failed" if ping.exit_code is None else f"exit code {ping.exit_code}"
+    return state if state.status == "down" else _flipped(state, "down", ping.at, reason, flips)
 
 
-# --- somebody decides -------------------------------------------------------------------------------------------------
+# --- a user decides ---------------------------------------------------------------------------------------------------
 
 
 def paused(state: State, at: int) -> Change:

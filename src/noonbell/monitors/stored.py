@@ -1,9 +1,9 @@
-"""How monitors lie in the store, and the one way to change one.
+"""The documents of monitors in the store, and the one way to change a monitor.
 
-- `monitor`: the definition, the state, how many pings and flips there were, and the flips that nobody was told of yet.
-  Its version is what makes every flip happen once: whoever writes second finds another version, looks again and finds
+- `monitor`: the definition, the state, how many pings and flips there were, and the flips that are not sent yet.
+  Its version makes every flip happen once: the second writer finds another version, reads again and finds
   the flip done. Its wake_at is when the watch has to look at it.
-- `monitor_token`: from the hash of a token to the monitor. The token itself stands in the monitor, because its URL has
+- `monitor_token`: from the hash of a token to the monitor. The monitor itself holds the token, because its URL has
   to be shown again; it lets people ping and nothing else. The index holds a hash, so that nothing can be learnt of
   tokens from how long a look-up takes.
 - `monitor_ping`, `monitor_flip`: the last ones of each monitor, one document each, in numbered slots that are used
@@ -25,7 +25,7 @@ import msgspec
 
 from noonbell.core.records import AT_ONCE, AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError
-from noonbell.monitors.alerts import AlertEvent, worth_telling
+from noonbell.monitors.alerts import AlertEvent, alerts_of
 from noonbell.monitors.state import Change, Flip, PingKind, PingSchedule, State, deadlines
 from noonbell.ports import DocumentFilter, Ledger
 from noonbell.timing.protocol import SECOND
@@ -37,7 +37,7 @@ FLIP: Final = "monitor_flip"
 KEPT: Final = {PING: 50, FLIP: 200}
 # A watch looks this often, whatever it knows: other processes change monitors without a word.
 LONGEST_WAIT: Final = 5 * SECOND
-# Flips that nobody could be told of are kept up to this many; beyond it the oldest are only in the history.
+# Flips that could not be sent are kept up to this many; beyond it the oldest are only in the history.
 MOST_UNSENT: Final = 50
 _MOST_TRIES: Final = 100
 
@@ -45,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Unsent(msgspec.Struct, frozen=True):
-    """A flip that others are to be told of."""
+    """A flip that is still to be passed to `Alerts`."""
 
     number: int
     event: AlertEvent
@@ -65,12 +65,12 @@ class Body(msgspec.Struct, frozen=True):
     pings: int = 0
     flips: int = 0
     unsent: tuple[Unsent, ...] = ()
-    claimed_until: int | None = None  # until then somebody is telling what is unsent
+    claimed_until: int | None = None  # until then one process has the right to send what is unsent
     notified: AlertEvent | None = None  # the last event of it that others are notified of
 
     @property
     def wake_at(self) -> int | None:
-        """When the watch has to look at it."""
+        """Return when the watch has to judge it next."""
         moments = [deadlines(self.rhythm, self.state).next_at]
         if self.unsent:
             moments.append(AT_ONCE if self.claimed_until is None else self.claimed_until)
@@ -110,7 +110,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """What is to become of a monitor: its new body, what goes with it, and what the audit is told."""
+    """A change of a monitor: its new body, the documents written with it, and its audit events."""
 
     body: Body
     beside: tuple[DocumentWrite, ...] = ()
@@ -163,7 +163,7 @@ def with_change(before: Stored, change: Change, *, noticed_at: int, actor: str) 
         text = _encode(KeptFlip(number, flip)).decode()
         beside.append(DocumentWrite(FLIP, _slot(FLIP, body.key, number), document.team, text))
         audits.append(_flip_audit(document, flip, noticed_at, actor))
-    events = worth_telling(change.flips, body.notified)
+    events = alerts_of(change.flips, body.notified)
     unsent = list(body.unsent)
     unsent += [Unsent(body.flips + place, event, change.flips[place], last) for place, event, last in events]
     after = msgspec.structs.replace(
@@ -203,7 +203,7 @@ def _flip_audit(document: Document, flip: Flip, noticed_at: int, actor: str) -> 
 
 
 class Editor:
-    """Changes monitors by their version: whoever is second looks again.
+    """Changes monitors by their version: on a conflict it reads the monitor again.
 
     Those of one process wait for each other instead, so that a burst of pings does not spend itself in trying again.
     """

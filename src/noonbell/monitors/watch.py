@@ -27,7 +27,7 @@ from noonbell.core.instants import moment
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError, StoreError, describe_error
 from noonbell.monitors.alerts import Alerts, LoggedAlerts, MonitorFlipped
-from noonbell.monitors.ping_intake import hearing_of
+from noonbell.monitors.ping_intake import reception_of
 from noonbell.monitors.state import passed
 from noonbell.monitors.stored import LONGEST_WAIT, MONITOR, Edit, Editor, Stored, Unsent, with_change
 from noonbell.ports import Clock, Ledger
@@ -43,7 +43,7 @@ _PUT_OFF: Final = 3600 * SECOND
 
 
 class WatchResult(NamedTuple):
-    """What a pass has done: the monitors that were judged, and when the next one is due, if any is."""
+    """The result of a pass: the monitors that were judged, and when the next one is due, if any is."""
 
     judged: int
     next_at: int | None
@@ -57,7 +57,7 @@ class Watch(PeriodicService[WatchResult]):
         self._store = store
         self._alerts: Alerts = LoggedAlerts() if alerts is None else alerts
         self._editor = Editor(store)
-        self._hearing = hearing_of(store, clock.now())
+        self._reception = reception_of(store, clock.now())
         self._began = False
 
     def next_at(self, result: WatchResult) -> int:
@@ -67,9 +67,9 @@ class Watch(PeriodicService[WatchResult]):
     async def run_once(self) -> WatchResult:
         """Settle everything that is due by now."""
         if not self._began:
-            self._hearing.interrupt()
+            self._reception.interrupt()
             self._began = True
-        with self._hearing.asking():
+        with self._reception.reading():
             return await self._settle_due()
 
     async def _settle_due(self) -> WatchResult:
@@ -77,7 +77,7 @@ class Watch(PeriodicService[WatchResult]):
         while True:
             now = self._clock.now()
             due, next_at = await due_documents(self._store, MONITOR, now, _AT_ONCE)
-            self._hearing.looked(self._clock.now())
+            self._reception.polled(self._clock.now())
             for document in due:
                 if not self.stopping:
                     await self._attend(document, now)
@@ -91,14 +91,17 @@ class Watch(PeriodicService[WatchResult]):
         try:
             await self._judge(document.id, now)
         except MonitorNotFoundError:
-            return  # deleted meanwhile
+            return  # deleted in the meantime
         except StoreCorruptError as error:
-            logger.error("%s; it is put off for an hour", error)  # noqa: TRY400 - a trace adds nothing
+            retry = _PUT_OFF // SECOND
+            logger.error(  # noqa: TRY400 - a trace adds nothing
+                "monitor unreadable monitor=%s retry_seconds=%d reason=%s", document.id, retry, error
+            )
             await self._put_off(document, now)
         except (StoreError, DocumentConflictError):
             raise  # the supervisor restarts the watch after a pause
         except Exception:
-            logger.exception('The monitor "%s" cannot be judged, and is put off for an hour', document.id)
+            logger.exception("monitor failed monitor=%s retry_seconds=%d", document.id, _PUT_OFF // SECOND)
             await self._put_off(document, now)
 
     async def _put_off(self, document: Document, now: int) -> None:
@@ -108,14 +111,14 @@ class Watch(PeriodicService[WatchResult]):
         try:
             await self._store.documents.write([write], now)
         except DocumentConflictError:
-            logger.debug('The monitor "%s" was changed meanwhile', document.id)
+            logger.debug("monitor changed concurrently monitor=%s", document.id)
 
     async def _judge(self, monitor_id: str, now: int) -> None:
         alerts: tuple[Unsent, ...] = ()
 
         def step(before: Stored) -> Edit | None:
             nonlocal alerts
-            change = passed(before.body.rhythm, before.body.state, now, self._hearing.since(now))
+            change = passed(before.body.rhythm, before.body.state, now, self._reception.since(now))
             edit = with_change(before, change, noticed_at=now, actor=WATCH_ACTOR)
             claimed = edit.body.claimed_until
             alerts = edit.body.unsent if claimed is None or claimed <= now else ()
@@ -138,8 +141,9 @@ class Watch(PeriodicService[WatchResult]):
             except Exception as error:
                 expected = isinstance(error, StoreError)
                 logger.error(  # noqa: TRY400 - a trace only where it helps
-                    'Nobody could be told that the monitor "%s" is %s; trying again in %.0f s: %s', one.body.name,
-                    unsent.flip.status, _CLAIM / SECOND, describe_error(error), exc_info=not expected,
+                    "alert not sent monitor=%s name=%r status=%s retry_seconds=%.0f reason=%s",
+                    one.document.id, one.body.name, unsent.flip.status, _CLAIM / SECOND, describe_error(error),
+                    exc_info=not expected,
                 )  # fmt: skip
                 break  # what comes after it waits, so that they arrive in order
             sent.add(unsent.number)

@@ -1,4 +1,4 @@
-"""Notifications: channels, and rules that say who is told of what. See docs/notifications.md."""
+"""Notifications: channels, and rules that select which channel gets which event. See docs/notifications.md."""
 
 from noonbell.notify.channels import Channels
 from noonbell.notify.dispatcher import NotificationDispatcher

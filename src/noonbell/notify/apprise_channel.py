@@ -1,7 +1,7 @@
 """Any service that apprise knows, as an extra: `pip install noonbell[notify]`.
 
 **Not checked by egress.** apprise opens its own connections, so an address of this kind reaches whatever this machine
-reaches. It is off unless the operator turns it on (`apprise=True`), and then everybody who may create channels has to
+reaches. It is off unless the operator turns it on (`apprise=True`), and then every user who may create channels has to
 be trusted with that.
 """
 
@@ -25,8 +25,8 @@ def check_apprise(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"url": url}
 
 
-async def send_apprise(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
-    del ways  # there is no way to lead it through egress
+async def send_apprise(context: SendContext, config: Mapping[str, Any], rendered: RenderedNotice) -> str:
+    del context  # apprise cannot be led through egress
     try:
         import apprise  # noqa: PLC0415 - an extra, and heavy
     except ImportError:
@@ -34,11 +34,11 @@ async def send_apprise(ways: SendContext, config: Mapping[str, Any], letter: Ren
     service = apprise.Apprise()
     if not service.add(config["url"]):
         raise DeliveryError("apprise", "it cannot read the channel's address")
-    link = "" if letter.link is None else f"\n{letter.link}"
+    link = "" if rendered.link is None else f"\n{rendered.link}"
     try:
-        arrived = await service.async_notify(title=letter.title, body=f"{letter.text or letter.title}{link}")
+        arrived = await service.async_notify(title=rendered.title, body=f"{rendered.text or rendered.title}{link}")
     except Exception as error:  # noqa: BLE001 - what kinds there are is the affair of its many services
         raise DeliveryError("apprise", f"it failed with {type(error).__name__}") from None
     if not arrived:
-        raise DeliveryError("apprise", "it says that the notice was not delivered; its own log tells more")
+        raise DeliveryError("apprise", "it says that the notice was not delivered; its own log has the reason")
     return "apprise says that it was delivered"

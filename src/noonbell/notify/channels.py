@@ -2,7 +2,7 @@
 
     channels = Channels(store, clock, secrets=secrets)
     ops = await channels.create(name="ops", kind="slack", config={"url": "https://hooks.slack.com/services/…"})
-    await channels.test(ops.channel_id)         # sends one, and tells what the other side said
+    await channels.test(ops.channel_id)         # sends one, and returns what the other side said
 
 What is secret in a config is sealed, and shows as `***`. Everything goes out through egress; a kind whose connections
 cannot be led through it (apprise) is refused unless the operator has turned it on.
@@ -47,11 +47,11 @@ from noonbell.notify.records import (
     state_id,
 )
 from noonbell.notify.sending import SendContext
-from noonbell.notify.wording import RenderedNotice, trial_letter
+from noonbell.notify.wording import RenderedNotice, render_test
 from noonbell.ports import Clock, DocumentFilter, Ledger
 from noonbell.store.documents import removals
 
-NEW: Final = "new"  # no id: in an address it stands for something that is to be made
+NEW: Final = "new"  # not a valid id: a URL has it in place of the id of a new record
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _LARGEST_PAGE: Final = 1_000
 _PAGE: Final = 500
@@ -71,7 +71,7 @@ class OpenChannel(NamedTuple):
 
 
 class ChannelSender:
-    """Sends letters to channels: opens the secrets of each, and has one client for all."""
+    """Sends rendered notices to channels: opens the secrets of each, and has one client for all."""
 
     def __init__(self, clock: Clock, *, egress: Egress | None, secrets: Secrets | None, apprise: bool = False) -> None:
         self.secrets = secrets
@@ -80,9 +80,9 @@ class ChannelSender:
         self._apprise = apprise
         self._client: HttpClient | None = None
 
-    async def send(self, document: Document, letter: RenderedNotice) -> str:
-        """Send a letter to a channel; returns what the other side said, without secrets."""
-        return await self.send_open(await self.open(document), letter)
+    async def send(self, document: Document, rendered: RenderedNotice) -> str:
+        """Send a notice to a channel; return what the other side said, without secrets."""
+        return await self.send_open(await self.open(document), rendered)
 
     async def open(self, document: Document) -> OpenChannel:
         """Read all that sending to a channel takes."""
@@ -93,12 +93,14 @@ class ChannelSender:
         keys = await self._signing_keys(document) if config.get("sign") else ()
         return OpenChannel(document.id, body.kind, config, keys, masker)
 
-    async def send_open(self, channel: OpenChannel, letter: RenderedNotice) -> str:
-        """Send a letter to a channel that was opened before."""
+    async def send_open(self, channel: OpenChannel, rendered: RenderedNotice) -> str:
+        """Send a notice to a channel that was opened before."""
         masker = channel.masker
-        ways = SendContext(self._egress, self._http, channel.signing_keys, self._clock.now, channel.channel_id, masker)
+        context = SendContext(
+            self._egress, self._http, channel.signing_keys, self._clock.now, channel.channel_id, masker
+        )
         try:
-            return masker.text(await KINDS[channel.kind].send(ways, channel.config, letter))
+            return masker.text(await KINDS[channel.kind].send(context, channel.config, rendered))
         except DeliveryError as error:
             raise DeliveryError(masker.text(error.target), masker.text(error.reason)) from None
 
@@ -118,7 +120,7 @@ class ChannelSender:
         return [key.key for key in await self.secrets.signing_keys(_signer(document.id), document.team)]
 
     async def close(self) -> None:
-        """Close what is open; the next letter opens it again."""
+        """Close what is open; the next notice opens it again."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -147,7 +149,7 @@ class Channels:
         self._on_change = on_change
 
     def acting(self, actor: str) -> Channels:
-        """The same channels, for somebody else: the audit names him."""
+        """Return the same channels in the name of another actor, whom the audit log then names."""
         view = copy(self)
         secrets = None if self._secrets is None else self._secrets.acting(actor)
         vars(view).update(_actor=actor, _secrets=secrets)
@@ -185,9 +187,9 @@ class Channels:
         most_per_minute: int | None = DEFAULT_PER_MINUTE,
         enabled: bool = True,
     ) -> Channel:
-        """A new channel. `most_per_minute` is how many notices it sends; what is beyond is told as a summary."""
+        """Create a channel. It sends at most `most_per_minute` notices; what is beyond goes into a summary."""
         kind_named(kind)
-        self._postman().require_allowed(kind)
+        self._sender().require_allowed(kind)
         chosen = uuid.uuid4().hex[:12] if channel_id is None else _id(channel_id)
         if await self._store.documents.find(DocumentFilter(CHANNEL, [chosen])):
             raise ChannelInvalidError("channel_id", chosen, "is taken; choose another")
@@ -214,7 +216,7 @@ class Channels:
     ) -> Channel:
         """Change fields. A `config` replaces the whole one, with its secrets.
 
-        Raises DocumentConflictError where it has changed meanwhile, or is not of `version`.
+        Raises DocumentConflictError if it was changed concurrently, or is not of `version`.
         """
         before = await self._find(channel_id)
         if version is not None and before.version != version:
@@ -240,7 +242,7 @@ class Channels:
             await sealing.drop(self._secrets, before.team, fresh)
             raise
         if config is not None:
-            # a crash before this leaves secrets behind that nobody refers to
+            # a crash before this leaves unreferenced secrets behind
             await sealing.drop(self._secrets, before.team, body.sealed)
         return channel_record(document)
 
@@ -255,8 +257,8 @@ class Channels:
         if naming := await self._rules_naming(channel_id):
             raise ChannelInUseError(channel_id, naming)
         now, body = self._clock.now(), channel_body(document)
-        told = AuditEvent(now, "channel.deleted", channel_id, self._actor, _facts(body), document.team)
-        if not await self._store.documents.write(audits=[told], removed=removals(CHANNEL, [channel_id], version)):
+        audit = AuditEvent(now, "channel.deleted", channel_id, self._actor, _facts(body), document.team)
+        if not await self._store.documents.write(audits=[audit], removed=removals(CHANNEL, [channel_id], version)):
             raise ChannelNotFoundError(channel_id)
         await self._drop_states(channel_id)
         await sealing.drop(self._secrets, document.team, body.sealed)
@@ -282,9 +284,9 @@ class Channels:
 
     async def _put(self, channel_id: str, team: str, body: ChannelBody, *, expected: int, event: str) -> Document:
         now = self._clock.now()
-        told = AuditEvent(now, f"channel.{event}", channel_id, self._actor, _facts(body), team)
+        audit = AuditEvent(now, f"channel.{event}", channel_id, self._actor, _facts(body), team)
         write = DocumentWrite(CHANNEL, channel_id, team, _encode(body).decode(), expected)
-        (document,) = await self._store.documents.write([write], now, [told])
+        (document,) = await self._store.documents.write([write], now, [audit])
         self._changed()
         return document
 
@@ -301,15 +303,15 @@ class Channels:
             DeliveryError: it did not arrive; the message says why.
         """
         document = await self._find(channel_id)
-        postman = self._postman()
-        letter = trial_letter(channel_id, channel_body(document).name, self._clock.now())
+        sender = self._sender()
+        rendered = render_test(channel_id, channel_body(document).name, self._clock.now())
         try:
-            return await postman.send(document, letter)
+            return await sender.send(document, rendered)
         finally:
-            await postman.close()
+            await sender.close()
 
     async def signing_keys(self, channel_id: str) -> Sequence[str]:
-        """The keys that sign what a webhook is sent, newest first: for whoever receives it."""
+        """Return the keys that sign the requests to a webhook, newest first, for use by its receiver."""
         document = await self._find(channel_id)
         if channel_body(document).kind != "webhook":
             raise ChannelInvalidError("kind", channel_body(document).kind, "is not signed; a webhook is")
@@ -317,7 +319,7 @@ class Channels:
             raise missing_key()
         return [key.key for key in await self._secrets.signing_keys(_signer(channel_id), document.team)]
 
-    def _postman(self) -> ChannelSender:
+    def _sender(self) -> ChannelSender:
         return ChannelSender(self._clock, egress=self._egress, secrets=self._secrets, apprise=self._apprise)
 
 
@@ -342,7 +344,7 @@ def _signer(channel_id: str) -> str:
 
 
 def _facts(body: ChannelBody) -> str:
-    """For the audit: everything but the secrets."""
+    """Return the facts for the audit log: everything but the secrets."""
     facts = {"name": body.name, "kind": body.kind, "config": sealing.shown(body), "enabled": body.enabled}
     return _encode(facts).decode()
 

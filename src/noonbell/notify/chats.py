@@ -1,6 +1,6 @@
-"""Slack, Discord and Telegram: letters as each of them wants to be given them.
+"""Slack, Discord and Telegram: notices in the format of each service.
 
-What a letter says stands in places where no markup is read, or is escaped; nobody is mentioned, and no link in it is
+The text of a notice goes where no markup is read, or is escaped; no user is mentioned, and no link in it is
 opened for a preview. The address of a Slack or Discord hook, and the token of a Telegram bot, are secret.
 """
 
@@ -40,15 +40,15 @@ def check_slack(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"url": checks.url("config.url", config.get("url"), right, secret=True)}
 
 
-def slack_body(letter: RenderedNotice) -> dict[str, Any]:
+def slack_body(rendered: RenderedNotice) -> dict[str, Any]:
     """Blocks for Slack itself, and a text for programs that know nothing else."""
-    title, text = cut(letter.title, 150), cut(letter.text, 2_900)
-    whole = f"*{_slack(letter.title)}*" + (f"\n{_slack(text)}" if text else "")
+    title, text = cut(rendered.title, 150), cut(rendered.text, 2_900)
+    whole = f"*{_slack(rendered.title)}*" + (f"\n{_slack(text)}" if text else "")
     blocks: list[dict[str, Any]] = [{"type": "header", "text": _plain(title)}]
     if text:
         blocks.append({"type": "section", "text": _plain(text)})
-    if letter.link is not None:
-        link = f"<{_slack_link(letter.link)}|Open it in Noonbell>"
+    if rendered.link is not None:
+        link = f"<{_slack_link(rendered.link)}|Open it in Noonbell>"
         whole += f"\n{link}"
         blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]})
     return {"text": whole, "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
@@ -68,8 +68,8 @@ def _slack_link(url: str) -> str:
     return url.replace("&", "&amp;").replace("<", "%3C").replace(">", "%3E").replace("|", "%7C")
 
 
-async def send_slack(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
-    return said(await post_json(ways, "Slack", config["url"], slack_body(letter)))
+async def send_slack(context: SendContext, config: Mapping[str, Any], rendered: RenderedNotice) -> str:
+    return said(await post_json(context, "Slack", config["url"], slack_body(rendered)))
 
 
 # --- Discord ----------------------------------------------------------------------------------------------------------
@@ -81,14 +81,14 @@ def check_discord(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"url": checks.url("config.url", config.get("url"), right, secret=True)}
 
 
-def discord_body(letter: RenderedNotice) -> dict[str, Any]:
+def discord_body(rendered: RenderedNotice) -> dict[str, Any]:
     embed: dict[str, Any] = {
-        "title": cut(_discord(cut(letter.title, 120)), 256),
-        "description": _discord(cut(letter.text, 1_900)),
-        "color": _COLOURS.get(letter.event, _CALM),
+        "title": cut(_discord(cut(rendered.title, 120)), 256),
+        "description": _discord(cut(rendered.text, 1_900)),
+        "color": _COLOURS.get(rendered.event, _CALM),
     }
-    if letter.link is not None:
-        embed["url"] = letter.link
+    if rendered.link is not None:
+        embed["url"] = rendered.link
     return {"embeds": [embed], "allowed_mentions": {"parse": []}}
 
 
@@ -96,8 +96,8 @@ def _discord(text: str) -> str:
     return _DISCORD_MARKUP.sub(r"\\\1", text)
 
 
-async def send_discord(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
-    return said(await post_json(ways, "Discord", config["url"], discord_body(letter)))
+async def send_discord(context: SendContext, config: Mapping[str, Any], rendered: RenderedNotice) -> str:
+    return said(await post_json(context, "Discord", config["url"], discord_body(rendered)))
 
 
 # --- Telegram ---------------------------------------------------------------------------------------------------------
@@ -122,11 +122,11 @@ def check_telegram(config: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def telegram_body(config: Mapping[str, Any], letter: RenderedNotice) -> dict[str, Any]:
-    title, text = html.escape(letter.title), html.escape(cut(letter.text, 3_500))
+def telegram_body(config: Mapping[str, Any], rendered: RenderedNotice) -> dict[str, Any]:
+    title, text = html.escape(rendered.title), html.escape(cut(rendered.text, 3_500))
     whole = f"<b>{title}</b>" + (f"\n{text}" if text else "")
-    if letter.link is not None:
-        whole += f'\n<a href="{html.escape(letter.link)}">Open it in Noonbell</a>'
+    if rendered.link is not None:
+        whole += f'\n<a href="{html.escape(rendered.link)}">Open it in Noonbell</a>'
     body: dict[str, Any] = {
         "chat_id": config["chat_id"],
         "text": whole,
@@ -138,7 +138,7 @@ def telegram_body(config: Mapping[str, Any], letter: RenderedNotice) -> dict[str
     return body
 
 
-async def send_telegram(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
+async def send_telegram(context: SendContext, config: Mapping[str, Any], rendered: RenderedNotice) -> str:
     token = quote(config["token"], safe=":")
     url = f"{config.get('api_url', TELEGRAM_API)}/bot{token}/sendMessage"
-    return said(await post_json(ways, "Telegram", url, telegram_body(config, letter)))
+    return said(await post_json(context, "Telegram", url, telegram_body(config, rendered)))

@@ -1,15 +1,15 @@
-"""The desk: the notifications of one lane at work.
+"""The dispatcher of one lane's notifications.
 
-- It keeps the rules at hand: read at the start, then every few seconds and whenever something in this process has
-  changed them. `notifier` answers from that without a look at the store.
-- It is where the deliverer finds channels: `target("channel:<id>")`. A channel is a stream of the outbox, so its
+- It caches the rules: they are read at the start, then every few seconds and whenever something in this process has
+  changed them. `notifier` uses the cached rules without reading the store.
+- It gives the deliverer its channels: `target("channel:<id>")`. A channel is a stream of the outbox, so its
   notices go one after the other, are tried again when it fails, and end as dead letters; a slow channel holds up only
   itself.
 - It counts what a channel does not say (`limits`). The counts are written after each turn of a stream, before its
   messages leave the outbox. A crash in between brings the messages again, and they are known then. At the next turn
   they are read again: engines share a lane, and the stream may have been another's in between.
 - When something that was held back is due, it puts a `Flush` into the channel's stream, so that a summary keeps its
-  place in the order and is tried again like any notice. While one is on its way there is no other.
+  place in the order and is tried again like any notice. At most one is on its way at a time.
 - An id may be given again when its channel is deleted, to any team. What was counted for a channel is for that one
   alone, and a notice goes to channels of its own team alone.
 
@@ -38,7 +38,7 @@ from noonbell.notify.current import current_states
 from noonbell.notify.limits import ChannelState
 from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
 from noonbell.notify.records import CHANNEL, RULE, STATE, TARGET_PREFIX, Flush, Notice, channel_body, state_id
-from noonbell.notify.wording import RenderedNotice, letter_of, summary_of
+from noonbell.notify.wording import RenderedNotice, render, summary_of
 from noonbell.ports import Clock, DocumentFilter, Ledger, ScheduleFilter
 from noonbell.store.documents import due_documents, removals
 
@@ -75,8 +75,8 @@ async def _all(store: Ledger, kind: str) -> list[Document]:
 class ChannelTarget:
     """One channel as a target of messages."""
 
-    def __init__(self, desk: NotificationDispatcher, channel_id: str) -> None:
-        self._desk = desk
+    def __init__(self, dispatcher: NotificationDispatcher, channel_id: str) -> None:
+        self._dispatcher = dispatcher
         self._channel_id = channel_id
         self._state: ChannelState | None = None
         self._version = 0
@@ -88,8 +88,8 @@ class ChannelTarget:
     async def deliver(self, body: str) -> None:
         """Send a notice, or count it; returns when that is done."""
         message = _decode(body)
-        desk, now = self._desk, self._desk.clock.now()
-        document = await desk.channel(self._channel_id)
+        dispatcher, now = self._dispatcher, self._dispatcher.clock.now()
+        document = await dispatcher.channel(self._channel_id)
         if isinstance(message, Flush):
             if document is not None:
                 await self._summarise(document, now)
@@ -98,15 +98,15 @@ class ChannelTarget:
             raise DeliveryError(f'the channel "{self._channel_id}"', "it was deleted")
         channel = channel_body(document)
         if not channel.enabled:
-            logger.info('The channel "%s" is off; a notice was dropped', self._channel_id)
+            logger.info("notice dropped channel=%s reason=channel is off", self._channel_id)
             return
         state, rate = await self._loaded(document), channel.most_per_minute
         judgement = limits.judge(state, message, now, rate)
         if judgement == "known":
             return
         if judgement == "send":
-            await self._send(document, letter_of(message))
-            limits.note_sent(state, message, desk.clock.now(), rate)
+            await self._send(document, render(message))
+            limits.note_sent(state, message, dispatcher.clock.now(), rate)
         else:
             limits.note_held(state, message, now)
         self._changed = True
@@ -116,25 +116,25 @@ class ChannelTarget:
         if not channel.enabled:
             return
         state, rate = await self._loaded(document), channel.most_per_minute
-        told = limits.due_for_summary(state, now, rate)
+        due = limits.due_for_summary(state, now, rate)
         self._changed = True
-        if told:
-            states = await current_states(self._desk.store, told, document.team)
-            await self._send(document, summary_of(self._channel_id, told, now, states))
-            limits.note_summarised(state, told, self._desk.clock.now(), rate)
+        if due:
+            states = await current_states(self._dispatcher.store, due, document.team)
+            await self._send(document, summary_of(self._channel_id, due, now, states))
+            limits.note_summarised(state, due, self._dispatcher.clock.now(), rate)
 
-    async def _send(self, document: Document, letter: RenderedNotice) -> None:
+    async def _send(self, document: Document, rendered: RenderedNotice) -> None:
         try:
-            await self._desk.postman.send(document, letter)
+            await self._dispatcher.sender.send(document, rendered)
         except (DeliveryError, StoreError):
             raise
         except NoonbellError as error:  # a secret that is missing, a kind that is off
             raise DeliveryError(f'the channel "{self._channel_id}"', str(error)) from error
 
     async def _loaded(self, channel: Document) -> ChannelState:
-        state, lane = self._state, self._desk.lane
+        state, lane = self._state, self._dispatcher.lane
         if state is None or state.made_for != _made(channel):
-            found = await self._desk.store.documents.find(DocumentFilter(STATE, [state_id(channel.id, lane)]))
+            found = await self._dispatcher.store.documents.find(DocumentFilter(STATE, [state_id(channel.id, lane)]))
             self._version = found[0].version if found else 0
             state = _state_of(channel, found[0]) if found else None
             if state is None:
@@ -148,33 +148,33 @@ class ChannelTarget:
         if state is None or not self._changed:
             self._state = None  # the next turn may be another engine's
             return
-        desk = self._desk
+        dispatcher = self._dispatcher
         write = DocumentWrite(
-            STATE, state_id(self._channel_id, desk.lane), "noonbell", _encode(state).decode(), self._version,
+            STATE, state_id(self._channel_id, dispatcher.lane), "noonbell", _encode(state).decode(), self._version,
             state.due_at,
         )  # fmt: skip
         try:
-            (document,) = await desk.store.documents.write([write], desk.clock.now())
+            (document,) = await dispatcher.store.documents.write([write], dispatcher.clock.now())
         except DocumentConflictError:
-            # another engine has had the stream meanwhile: what it wrote counts
-            logger.warning('The counts of the channel "%s" were changed by somebody else', self._channel_id)
+            # another engine has claimed the stream in between: what it wrote counts
+            logger.warning("channel counts dropped channel=%s reason=changed by another engine", self._channel_id)
             self._state, self._changed = None, False
             return
         self._version, self._state, self._changed = document.version, None, False
-        desk.look_at(state.due_at)
+        dispatcher.look_at(state.due_at)
 
     async def close(self) -> None:
-        """What is open belongs to the desk."""
+        """Do nothing: the open connections belong to the dispatcher."""
 
 
-class DeskResult(NamedTuple):
-    """What a pass has done: the rules that apply now, and when the next summary is due, if any is."""
+class DispatchResult(NamedTuple):
+    """The result of a pass: the rules that apply now, and when the next summary is due, if any is."""
 
     rules: int
     next_at: int | None
 
 
-class NotificationDispatcher(PeriodicService[DeskResult]):
+class NotificationDispatcher(PeriodicService[DispatchResult]):
     """The notifications of one lane. As a service it reads the rules again and again, and asks for due summaries."""
 
     def __init__(
@@ -193,14 +193,14 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
         self.clock = clock
         self.lane = lane
         self.notifier = Notifier(lane, public_url=public_url)
-        self.postman = ChannelSender(clock, egress=egress, secrets=secrets, apprise=apprise)
+        self.sender = ChannelSender(clock, egress=egress, secrets=secrets, apprise=apprise)
         self._targets: dict[str, ChannelTarget] = {}
         self._asked: dict[str, int] = {}  # when a summary was asked for, by state
         self._planned = 0
-        self._on_messages: Callable[[], None] = _nobody
+        self._on_messages: Callable[[], None] = _ignore_messages
 
     def look_at(self, at: int | None) -> None:
-        """See to it that there is a look at `at`, or sooner."""
+        """Plan a pass at `at`, or sooner."""
         if at is not None and at < self._planned:
             self._wakeup.set()
 
@@ -210,13 +210,13 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
         """Read all rules and channels."""
         self.notifier.book = await read_book(self.store)
 
-    async def run_once(self) -> DeskResult:
+    async def run_once(self) -> DispatchResult:
         """Read the rules, and ask for the summaries that are due."""
         await self.refresh()
         next_at = await self._ask_for_summaries()
-        return DeskResult(sum(map(len, self.notifier.book.of_team.values())), next_at)
+        return DispatchResult(sum(map(len, self.notifier.book.of_team.values())), next_at)
 
-    def next_at(self, result: DeskResult) -> int:
+    def next_at(self, result: DispatchResult) -> int:
         latest = super().next_at(result)
         self._planned = latest if result.next_at is None else min(result.next_at, latest)
         return self._planned
@@ -239,7 +239,7 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
                 await self._drop_held(stored, state)
             else:
                 self._asked[stored.id] = now
-                # the same for as long as it is on its way: what is held back meanwhile is due later
+                # the same for as long as it is on its way: what is held back in the meantime is due later
                 flush_id = f"{channel.id}:held:{stored.wake_at}"
                 if await self.store.outbox.sending(stream_of(channel.id, self.lane), flush_id) is None:
                     body = _encode(Flush(flush_id)).decode()
@@ -251,10 +251,10 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
 
     async def _drop_state(self, stored: Document, state: ChannelState) -> None:
         """Forget what was counted for a channel that was deleted."""
-        with contextlib.suppress(DocumentConflictError):  # written meanwhile: the next look sees what it is then
+        with contextlib.suppress(DocumentConflictError):  # written concurrently: the next pass reads its new state
             await self.store.documents.write(removed=removals(STATE, [stored.id], stored.version))
-            told = 'The channel "%s" was deleted; what it held back is forgotten, %d in all'
-            logger.info(told, state.channel_id, _count(state))
+            text = "held notices dropped channel=%s notices=%d reason=channel was deleted"
+            logger.info(text, state.channel_id, _count(state))
 
     async def _drop_held(self, stored: Document, state: ChannelState) -> None:
         """Forget what a channel that is off has held back."""
@@ -263,7 +263,8 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
         write = DocumentWrite(STATE, stored.id, stored.team, _encode(state).decode(), stored.version)
         with contextlib.suppress(DocumentConflictError):  # as above
             await self.store.documents.write([write], self.clock.now())
-            logger.info('The channel "%s" is off; what it held back is forgotten, %d in all', state.channel_id, count)
+            text = "held notices dropped channel=%s notices=%d reason=channel is off"
+            logger.info(text, state.channel_id, count)
 
     # --- channels -------------------------------------------------------------------------------------------------
 
@@ -279,9 +280,9 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
         return found[0] if found else None
 
     async def close(self) -> None:
-        """Nothing is delivered any more; what is delivered later opens all again."""
+        """Close what is open; the next delivery opens it again."""
         self._targets.clear()
-        await self.postman.close()
+        await self.sender.close()
 
     # --- dead letters ---------------------------------------------------------------------------------------------
 
@@ -307,11 +308,11 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
     # --- monitors -------------------------------------------------------------------------------------------------
 
     def deliver_by(self, on_messages: Callable[[], None]) -> None:
-        """Who is woken when there is something to deliver."""
+        """Set the function to call when there is something to deliver."""
         self._on_messages = on_messages
 
     async def monitor_flipped(self, flipped: MonitorFlipped) -> None:
-        """Tell of a monitor that flipped, by the rules. It is taken when it is in the outbox."""
+        """Put the notices of a monitor's flip into the outbox, by the rules; it is taken when they are there."""
         at = instant(flipped.at)
         notice = Notice(
             f"{flipped.monitor_id}:{flipped.flip_id}/{flipped.event}", flipped.event, at, "monitor", flipped.monitor_id,
@@ -323,7 +324,7 @@ class NotificationDispatcher(PeriodicService[DeskResult]):
             self._on_messages()
 
 
-def _nobody() -> None:
+def _ignore_messages() -> None:
     pass
 
 
@@ -336,7 +337,7 @@ def _made(channel: Document) -> tuple[str, int]:
 
 
 def _state_of(channel: Document, stored: Document) -> ChannelState | None:
-    """What was counted for this channel; None where it was for an earlier one of the same id."""
+    """Return the counts of this channel, or None if they belong to an earlier one of the same id."""
     state = _decode_state(stored.body)
     if state.made_for is None and stored.created_at >= channel.created_at:  # older versions write no made_for
         state.made_for = _made(channel)

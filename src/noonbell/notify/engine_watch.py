@@ -26,7 +26,7 @@ from noonbell.errors import DocumentConflictError, NoonbellError, describe_error
 from noonbell.notify.channels import ChannelSender, OpenChannel
 from noonbell.notify.dispatcher import read_book
 from noonbell.notify.records import CHANNEL, ENGINE_REPORT, Event, Notice, RuleBody
-from noonbell.notify.wording import RenderedNotice, letter_of, written
+from noonbell.notify.wording import RenderedNotice, render, written
 from noonbell.ports import Clock, DocumentFilter, Ledger
 from noonbell.store.documents import removals
 
@@ -42,14 +42,14 @@ _NEW: Final = 0
 
 
 class _Pending(NamedTuple):
-    """A letter that has not arrived yet."""
+    """A notice that has not arrived yet."""
 
     channel: OpenChannel
-    letter: RenderedNotice
+    rendered: RenderedNotice
 
 
 class LaneSeen(NamedTuple):
-    """What a pass has found: whether the lane is stalled, and the notices that have not arrived yet."""
+    """The result of a pass: whether the lane is stalled, and the notices that have not arrived yet."""
 
     stalled: bool
     pending: int
@@ -59,11 +59,11 @@ class EngineWatch(PeriodicService[LaneSeen]):
     """Watches the engines of one lane, for a service without an engine."""
 
     def __init__(
-        self, store: Ledger, clock: Clock, postman: ChannelSender, *, lane: str, public_url: str | None = None
+        self, store: Ledger, clock: Clock, sender: ChannelSender, *, lane: str, public_url: str | None = None
     ) -> None:
         super().__init__(clock, LOOK)
         self._store = store
-        self._postman = postman
+        self._sender = sender
         self._lane = lane
         self._link = None if public_url is None else f"{public_url.rstrip('/')}/instances"
         self._polled = clock.elapsed()  # the newest poll that is known; before the first, when the watch began
@@ -76,17 +76,17 @@ class EngineWatch(PeriodicService[LaneSeen]):
 
     @property
     def poll_age(self) -> float:
-        """Seconds since an engine of the lane completed a poll, as far as is known here."""
+        """Return the seconds since an engine of the lane completed a poll, as far as is known here."""
         return self._clock.elapsed() - self._polled
 
     @property
     def stalled(self) -> bool:
-        """Whether no poll completed within the grace."""
+        """Return whether no poll completed within the grace."""
         return self.health == "stalled"
 
     @property
     def health(self) -> EngineHealth:
-        """How the engines of the lane are doing, as far as is known here."""
+        """Return the health of the lane's engines, as far as it is known here."""
         return health(self.poll_age, self._grace_seconds)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -95,7 +95,7 @@ class EngineWatch(PeriodicService[LaneSeen]):
         try:
             await super().run(stop)
         finally:
-            await self._postman.close()
+            await self._sender.close()
 
     async def run_once(self) -> LaneSeen:
         """Read the newest poll, and notify where that changes how the lane is doing."""
@@ -153,7 +153,7 @@ class EngineWatch(PeriodicService[LaneSeen]):
         targets = []
         for document in documents:
             try:
-                targets.append((*chosen[document.id], await self._postman.open(document)))
+                targets.append((*chosen[document.id], await self._sender.open(document)))
             except NoonbellError as error:  # a secret that is missing, a kind that is off
                 logger.warning("channel unusable channel=%s reason=%s", document.id, describe_error(error))
         self._targets = targets
@@ -206,33 +206,35 @@ class EngineWatch(PeriodicService[LaneSeen]):
             text = f"{text}\n{reason}" if reason else f"{text}\nStart an engine: noonbell serve, or noonbell worker."
         else:
             logger.warning("engine polls again lane=%s", self._lane)
-            text = "What came due meanwhile is decided by the catch-up policies."
+            text = "The catch-up policies decide about the occurrences that came due in between."
         for team, rule, channel in self._targets:
             notice = Notice(
                 f"lane:{self._lane}:{now}/{event}", event, now, "lane", self._lane, self._lane, team, error=text,
                 link=self._link, title=rule.title, text=rule.text,
             )  # fmt: skip
-            self._pending.append(_Pending(channel, letter_of(notice)))
+            self._pending.append(_Pending(channel, render(notice)))
         await self._send_pending()
 
     async def _send_pending(self) -> None:
-        """Try to send what has not arrived: channels beside each other, the letters of one in order."""
+        """Try to send what has not arrived: all channels at once, the notices of one in order."""
         by_channel: dict[str, list[_Pending]] = {}
         for one in self._pending:
-            if one.letter.at > self._clock.now() - _TRIED_FOR:
+            if one.rendered.at > self._clock.now() - _TRIED_FOR:
                 by_channel.setdefault(one.channel.channel_id, []).append(one)
             else:
-                logger.error("notice dropped channel=%s event=%s", one.channel.channel_id, one.letter.event)
-        left = await asyncio.gather(*(self._send_all(letters) for letters in by_channel.values()))
+                logger.error("notice dropped channel=%s event=%s", one.channel.channel_id, one.rendered.event)
+        left = await asyncio.gather(*(self._send_all(pending) for pending in by_channel.values()))
         self._pending = [one for some in left for one in some]
 
-    async def _send_all(self, letters: list[_Pending]) -> list[_Pending]:
+    async def _send_all(self, pending: list[_Pending]) -> list[_Pending]:
         """Send to one channel; returns what is left when one fails."""
-        for place, (channel, letter) in enumerate(letters):
+        for place, (channel, rendered) in enumerate(pending):
             try:
-                await self._postman.send_open(channel, letter)
+                await self._sender.send_open(channel, rendered)
             except NoonbellError as error:
                 reason = describe_error(error)
-                logger.warning("notice failed channel=%s event=%s reason=%s", channel.channel_id, letter.event, reason)
-                return letters[place:]
+                logger.warning(
+                    "notice failed channel=%s event=%s reason=%s", channel.channel_id, rendered.event, reason
+                )
+                return pending[place:]
         return []

@@ -62,7 +62,7 @@ def check_config(kind: str, config: object) -> dict[str, Any]:
 
 
 def secrets_in(kind: str, config: Mapping[str, Any]) -> list[tuple[Path, str]]:
-    """The values that are secret, with where each stands."""
+    """Return the secret values, each with its path."""
     return _leaves(KINDS[kind].secret, config)
 
 

@@ -1,15 +1,15 @@
-"""How much a channel says: repeats are counted, and a flood is told as a summary. Pure.
+"""Limits on what a channel sends: repeats are counted, and a flood is sent as a summary. Pure.
 
 Two limits, each leading to the same place:
 
 - the same event of the same schedule or monitor within the window of its rule is a repeat: it is counted, not sent. A
-  notice of a new state (`changed`: it had worked and has failed, or the other way round) is no repeat: it is sent,
+  notice of a new state (`changed`: it had worked and has failed, or the other way round) is not a repeat: it is sent,
   whatever its window says;
 - a channel sends as many notices as its bucket has tokens. The bucket holds a minute's worth and fills evenly.
 
-What is held back is told in one summary: when the window ends, or a minute after the bucket was empty. It states the
+What is held back goes into one summary: when the window ends, or a minute after the bucket was empty. It states the
 state that each subject is in by then, since that may be another than the one that was counted. From a summary
-on, a new window runs, so something that keeps failing is told once per window. A summary takes a token, too.
+on, a new window runs, so something that keeps failing is reported once per window. A summary takes a token as well.
 
 The state is a plain value that is stored with the channel. It remembers the ids that the last turn of a stream has
 handled: what is delivered again after a crash is known then, and neither counted nor sent twice.
@@ -34,7 +34,7 @@ Judgement = Literal["send", "hold", "known"]
 
 
 class Held(msgspec.Struct):
-    """What was held back of one event of one subject."""
+    """The notices of one event of one subject that were held back."""
 
     name: str
     event: Event
@@ -48,7 +48,7 @@ class Held(msgspec.Struct):
 
 
 class ChannelState(msgspec.Struct):
-    """What a channel has said, and what it has not. `windows` tells until when an event is a repeat."""
+    """The counts of a channel: what it sent and held back. `windows` has the end of each event's repeat window."""
 
     lane: str
     channel_id: str
@@ -67,7 +67,7 @@ class ChannelState(msgspec.Struct):
 
 
 def judge(state: ChannelState, notice: Notice, now: int, per_minute: int | None) -> Judgement:
-    """What is to become of a notice; nothing is changed."""
+    """Decide what to do with a notice, without changing the state."""
     if notice.id in state.recent:
         return "known"
     key = _key(notice)
@@ -107,7 +107,7 @@ def note_held(state: ChannelState, notice: Notice, now: int) -> None:
 
 
 def due_for_summary(state: ChannelState, now: int, per_minute: int | None) -> list[Held]:
-    """What a summary would tell now; where the bucket is empty it is put off."""
+    """Return what a summary would contain now. It is put off while the bucket is empty."""
     due = [held for held in state.held.values() if held.due_at <= now]
     if due and _tokens(state, now, per_minute) < 1:
         for held in due:
@@ -116,10 +116,10 @@ def due_for_summary(state: ChannelState, now: int, per_minute: int | None) -> li
     return due
 
 
-def note_summarised(state: ChannelState, told: list[Held], now: int, per_minute: int | None) -> None:
+def note_summarised(state: ChannelState, summarised: list[Held], now: int, per_minute: int | None) -> None:
     """A summary of these has arrived; it begins a new window for each."""
     _take_token(state, now, per_minute)
-    for key in [key for key, held in state.held.items() if any(held is one for one in told)]:
+    for key in [key for key, held in state.held.items() if any(held is one for one in summarised)]:
         _open_window(state, key, now, state.held.pop(key).window_us)
 
 

@@ -3,7 +3,7 @@
 aiosmtplib speaks the protocol; the socket is ours, so that the address was judged where the connection was made. With
 `tls` the connection is encrypted from its beginning, with `starttls` (the default) before anything is said, and it
 fails where the server cannot do that; `none` is for a relay on the own host or network. A message has the same
-Message-ID each time it is sent, so that a mailbox can tell a repeat.
+Message-ID each time it is sent, so that a mailbox can recognise a repeat.
 """
 
 from __future__ import annotations
@@ -62,32 +62,32 @@ def _recipients(value: object) -> list[str]:
     return list(dict.fromkeys(checks.address(f"config.to[{place}]", one) for place, one in enumerate(given)))
 
 
-def mail_of(config: Mapping[str, Any], letter: RenderedNotice) -> EmailMessage:
+def mail_of(config: Mapping[str, Any], rendered: RenderedNotice) -> EmailMessage:
     message = EmailMessage()
-    subject = "".join(char if char.isprintable() else " " for char in letter.title)
+    subject = "".join(char if char.isprintable() else " " for char in rendered.title)
     message["Subject"] = f"[Noonbell] {subject}"
     message["From"] = config["from"]
     message["To"] = ", ".join(config["to"])
-    message["Date"] = email.utils.format_datetime(moment(letter.at))
-    digest = hashlib.sha256(letter.id.encode()).hexdigest()[:32]
+    message["Date"] = email.utils.format_datetime(moment(rendered.at))
+    digest = hashlib.sha256(rendered.id.encode()).hexdigest()[:32]
     message["Message-ID"] = f"<{digest}@{config['from'].rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
-    link = "" if letter.link is None else f"\n\n{letter.link}"
-    message.set_content(f"{letter.title}\n\n{letter.text}{link}\n")
-    message.add_alternative(html_of(letter), subtype="html")
+    link = "" if rendered.link is None else f"\n\n{rendered.link}"
+    message.set_content(f"{rendered.title}\n\n{rendered.text}{link}\n")
+    message.add_alternative(html_of(rendered), subtype="html")
     return message
 
 
-def html_of(letter: RenderedNotice) -> str:
-    parts = [f"<h2>{html.escape(letter.title)}</h2>"]
-    if letter.text:
-        parts.append(f'<pre style="white-space:pre-wrap;font-family:inherit">{html.escape(letter.text)}</pre>')
-    if letter.link is not None:
-        parts.append(f'<p><a href="{html.escape(letter.link)}">Open it in Noonbell</a></p>')
+def html_of(rendered: RenderedNotice) -> str:
+    parts = [f"<h2>{html.escape(rendered.title)}</h2>"]
+    if rendered.text:
+        parts.append(f'<pre style="white-space:pre-wrap;font-family:inherit">{html.escape(rendered.text)}</pre>')
+    if rendered.link is not None:
+        parts.append(f'<p><a href="{html.escape(rendered.link)}">Open it in Noonbell</a></p>')
     return f"<!doctype html><html><body>{''.join(parts)}</body></html>\n"
 
 
-async def send_email(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
+async def send_email(context: SendContext, config: Mapping[str, Any], rendered: RenderedNotice) -> str:
     target = f"the mail server ({config['host']}:{config['port']})"
     try:
         import aiosmtplib  # noqa: PLC0415 - an extra
@@ -95,7 +95,7 @@ async def send_email(ways: SendContext, config: Mapping[str, Any], letter: Rende
         raise DeliveryError(target, "aiosmtplib is not installed; pip install noonbell[server]") from None
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            refused, answer = await _talk(ways.egress, config, mail_of(config, letter))
+            refused, answer = await _talk(context.egress, config, mail_of(config, rendered))
     except aiosmtplib.SMTPRecipientsRefused as error:
         answers = "; ".join(f"{one.recipient}: {one.code} {one.message}" for one in error.recipients)
         raise DeliveryError(target, f"it takes mail for none of the recipients: {_line(answers)}") from None
@@ -107,10 +107,10 @@ async def send_email(ways: SendContext, config: Mapping[str, Any], letter: Rende
         raise DeliveryError(target, f"it was not done within {TIMEOUT_SECONDS:g} s") from None
     except OSError as error:
         raise DeliveryError(target, str(failure_of(error, f"{config['host']}:{config['port']}"))) from None
-    told = _line(answer)
+    answered = _line(answer)
     if refused:  # the others have it: sending it again would give it to them twice
-        told += "; it refused " + ", ".join(f"{one} ({code})" for one, (code, _) in refused.items())
-    return told
+        answered += "; it refused " + ", ".join(f"{one} ({code})" for one, (code, _) in refused.items())
+    return answered
 
 
 async def _talk(egress: Egress, config: Mapping[str, Any], message: EmailMessage) -> tuple[dict[str, Any], str]:
@@ -126,7 +126,7 @@ async def _talk(egress: Egress, config: Mapping[str, Any], message: EmailMessage
         tls_context=None if security == "none" else egress.tls or ssl.create_default_context(),
         username=config.get("user"),
         password=config.get("password"),
-        # the name of this machine is nobody's business, and looking it up may take long
+        # the name of this machine is private, and looking it up may take long
         local_hostname="localhost",
         timeout=TIMEOUT_SECONDS,
     )

@@ -1,8 +1,8 @@
-"""Who is told of what: rules against facts. Nothing here does I/O; the same rules and facts give the same notices.
+"""Applies rules to facts and returns the notices. Nothing here does I/O; equal rules and facts give equal notices.
 
 The engine asks twice: for a turn, before the claim is committed (missed and late occurrences, runs that end with the
 claim), and for the end of an attempt, before it is settled. What is answered goes into the outbox in the very same
-transaction. A failure that is tried again is no failure yet: only the last attempt of a run is told of.
+transaction. A failure that is tried again does not count yet: only the last attempt of a run is reported.
 
 Where no rule is for a schedule this costs one look into an empty dict.
 
@@ -54,7 +54,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RuleBook(NamedTuple):
-    """All rules that can tell somebody, by what they are for."""
+    """All rules that can produce a notice, by what they are for."""
 
     of_subject: Mapping[tuple[Subject, str, str], tuple[RuleBody, ...]] = {}  # subject, team, id
     of_tag: Mapping[tuple[str, str], tuple[RuleBody, ...]] = {}  # team, tag
@@ -122,34 +122,34 @@ class Notifier:
 
     @property
     def silent(self) -> bool:
-        """Whether no rule exists, so that nothing has to be asked; read at the end of every run."""
+        """Return whether no rule exists, so that nothing has to be looked up. Read at the end of every run."""
         book = self.book
         return not (book.of_subject or book.of_tag or book.of_team)
 
     def of_turn(self, stored: StoredSchedule, turn: Turn, starts: Sequence[Start], now: int) -> list[OutboxMessage]:
-        """What a look at a schedule is worth telling, before it is committed.
+        """Return the notices of a schedule's turn, before it is committed.
 
         `starts` are all that begin with it, those that end with the claim included.
         """
         rules = self._rules_for(stored)
         if not rules:
             return []
-        told: list[OutboxMessage] = []
+        messages: list[OutboxMessage] = []
         for span in turn.spans:
             if span.verdict == "missed":
-                told += self._send(rules, self._missed(stored, span, now))
+                messages += self._send(rules, self._missed(stored, span, now))
         for live in turn.preempted:
             _, was_failing = self._before.get((live.sid, live.kind, live.run_for), (0, False))
             error = "a new occurrence came before it was tried again"
-            told += self._failed(rules, stored, live, now, error, was_failing=was_failing)
+            messages += self._failed(rules, stored, live, now, error, was_failing=was_failing)
         for start in starts:
-            told += self._late(rules, stored, start, now)
+            messages += self._late(rules, stored, start, now)
         for run in turn.finished:
-            told += self._succeeded(rules, stored, run, was_failing=_failing(stored))
-        return told
+            messages += self._succeeded(rules, stored, run, was_failing=_failing(stored))
+        return messages
 
     def of_cut(self, stored: StoredSchedule, live: LiveRun, at: int, error: str) -> list[OutboxMessage]:
-        """What is worth telling of a run that was executing when its engine died, and is not repeated."""
+        """Return the notices for a run that was executing when its engine died, and is not repeated."""
         rules = self._rules_for(stored)
         was_failing = live.attempt == 1 and _failing(stored)
         return self._failed(rules, stored, live, at, error, was_failing=was_failing) if rules else []
@@ -192,11 +192,13 @@ class Notifier:
         limit = definition_of(stored.columns.definition).jitter_us
         meant_for = start.run_for + (jitter_us(stored.schedule_id, start.run_for, limit) if limit else 0)
         late_us = now - meant_for
-        told_at = late_us - start.waited_us  # at the claim; with no wait it is decided now
+        claim_late_us = late_us - start.waited_us  # at the claim; with no wait it is decided now
         chosen = [
             rule
             for rule in rules
-            if rule.late_us is not None and late_us > rule.late_us and not (start.waited_us and told_at > rule.late_us)
+            if rule.late_us is not None
+            and late_us > rule.late_us
+            and not (start.waited_us and claim_late_us > rule.late_us)
         ]
         if not chosen:
             return []
@@ -210,19 +212,19 @@ class Notifier:
         notice = msgspec.structs.replace(
             notice, started_at=run.started_at, ended_at=run.ended_at, attempts=run.attempts, changed=was_failing
         )
-        told = self._send(rules, notice)
+        messages = self._send(rules, notice)
         if not was_failing:
-            return told
+            return messages
         notice = msgspec.structs.replace(notice, id=f"{notice.run_id}/recovered", event="recovered")
         recovered = self._send(rules, notice)
-        # a channel that is told of the recovery need not be told of the success
+        # a channel that gets the recovery does not need the success
         targets = {message.target for message in recovered}
-        return recovered + [message for message in told if message.target not in targets]
+        return recovered + [message for message in messages if message.target not in targets]
 
     # --- an end ---------------------------------------------------------------------------------------------------
 
     def of_end(self, stored: StoredSchedule, settlement: Settlement) -> list[OutboxMessage]:
-        """What the end of an attempt is worth telling, before it is settled."""
+        """Return the notices for the end of an attempt, before it is settled."""
         rules = self._rules_for(stored)
         if not rules:
             return []
@@ -240,25 +242,25 @@ class Notifier:
         self._ended[start.sid] = (at, settlement.outcome != "succeeded")
         run = Run(start.sid, start.run_for, start.kind, settlement.outcome, start.attempt, start.started_at, at,
                   settlement.owner, start.epoch)  # fmt: skip
-        told = late
+        messages = late
         if settlement.outcome == "succeeded":
-            told += self._succeeded(rules, stored, run, was_failing=was_failing)
+            messages += self._succeeded(rules, stored, run, was_failing=was_failing)
         else:
             notice = self._notice(stored, "failed", at, start.kind, start.run_for)
             notice = msgspec.structs.replace(
                 notice, started_at=start.started_at, ended_at=at, attempts=start.attempt, error=settlement.error,
                 changed=not was_failing,
             )  # fmt: skip
-            told += self._send(rules, notice)
+            messages += self._send(rules, notice)
         slow = [rule for rule in rules if rule.slow_us is not None and at - start.started_at > rule.slow_us]
         if slow:
             notice = self._notice(stored, "slow", at, start.kind, start.run_for)
             notice = msgspec.structs.replace(notice, started_at=start.started_at, ended_at=at, attempts=start.attempt)
-            told += self._send(slow, notice)
-        return told
+            messages += self._send(slow, notice)
+        return messages
 
     def unsure(self, stored: StoredSchedule, start: Start) -> bool:
-        """Whether it is not known here if the run before had failed, and a rule needs it."""
+        """Return whether a rule needs the outcome of the run before, and it is not known here."""
         if (start.sid, start.kind, start.run_for) in self._before:
             return False
         beside = any((live.kind, live.run_for) != (start.kind, start.run_for) for live in stored.lives)
@@ -285,7 +287,7 @@ class Notifier:
     def of_dead_message(
         self, stored: StoredSchedule, message: OutboxMessage, attempts: int, error: str, at: int
     ) -> list[OutboxMessage]:
-        """What the dead message of a run is worth telling."""
+        """Return the notices for a run's message that became a dead letter."""
         rules = self._rules_for(stored)
         if not rules:
             return []
@@ -293,19 +295,19 @@ class Notifier:
         if run is None:
             return []  # a message that no run has sent
         notice = self._notice(stored, "undelivered", at, run.kind, run.run_for)
-        told = f'The message to "{message.target}" was not delivered: {error}'
-        return self._send(rules, msgspec.structs.replace(notice, attempts=attempts, error=told))
+        text = f'The message to "{message.target}" was not delivered: {error}'
+        return self._send(rules, msgspec.structs.replace(notice, attempts=attempts, error=text))
 
     def of_dead_notice(
         self, notice: Notice, message: OutboxMessage, attempts: int, error: str, at: int
     ) -> list[OutboxMessage]:
-        """What a dead notice is worth telling on other channels; of the death of such a one nothing more is told."""
+        """Return the notices to other channels for an undelivered notice; none if that one was about a dead letter."""
         if notice.event == "undelivered":
             return []
         rules, target = self.book.rules_for(notice.subject, notice.team, notice.subject_id, notice.tags), message.target
-        told = f'The notice "{notice.event}" to {target} was not delivered: {error}'
+        text = f'The notice "{notice.event}" to {target} was not delivered: {error}'
         dead = msgspec.structs.replace(
-            notice, id=f"{notice.id}:{target}/undelivered", event="undelivered", at=at, attempts=attempts, error=told,
+            notice, id=f"{notice.id}:{target}/undelivered", event="undelivered", at=at, attempts=attempts, error=text,
             changed=False,
         )  # fmt: skip
         return [sent for sent in self._send(rules, dead) if sent.target != target]
@@ -313,7 +315,7 @@ class Notifier:
     # --- a monitor ------------------------------------------------------------------------------------------------
 
     def of_flip(self, notice: Notice, after: Event | None = None) -> list[OutboxMessage]:
-        """What the change of a monitor is worth telling; `after` is the notice before it, where it ends that state.
+        """Return the notices for the change of a monitor; `after` is the notice before it, if it ends that state.
 
         The end of a lateness is news only to those that were notified of the lateness.
         """
@@ -346,13 +348,13 @@ class Notifier:
                 for channel_id in rule.channels:
                     chosen.setdefault(channel_id, rule)
         message_id = notice.id.rpartition("/")[0]
-        told = []
+        messages = []
         for channel_id, rule in chosen.items():
             worded = msgspec.structs.replace(notice, window_us=rule.window_us, title=rule.title, text=rule.text)
-            told.append(
+            messages.append(
                 message_for(channel_id, self._lane, message_id, _encode(worded).decode(), notice.at, team=notice.team)
             )
-        return told
+        return messages
 
     def _run_link(self, run: str) -> str | None:
         return None if self._public_url is None else f"{self._public_url}/runs/{quote(run, safe='')}"
@@ -376,7 +378,7 @@ def stream_of(channel_id: str, lane: str) -> int:
 
 
 def _failing(stored: StoredSchedule) -> bool:
-    """Whether the last thing that ended had failed."""
+    """Return whether the latest run to end had failed."""
     failed, succeeded = stored.last_failure_at, stored.last_success_at
     return failed is not None and (succeeded is None or failed > succeeded)
 

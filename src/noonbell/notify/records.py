@@ -40,7 +40,7 @@ def state_id(channel_id: str, lane: str) -> str:
 
 
 class ChannelBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A channel. Where a value of `config` is secret, a reference to a secret stands; `sealed` names our own ones."""
+    """A channel. A secret value of `config` is replaced by a reference to a secret; `sealed` names our own ones."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ class ChannelBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RuleBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whom to tell of what. With neither schedule nor monitor nor tag it is for everything of its team."""
+    """A rule: which channels get which events. Without schedule, monitor and tag it is for everything of its team."""
 
     name: str
     on: tuple[Event, ...]
@@ -68,7 +68,7 @@ class RuleBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True, tag="notice"):
-    """What happened, on its way through the outbox. The id is the same for every repeat of a delivery."""
+    """An event on its way through the outbox. The id is the same for every repeat of a delivery."""
 
     id: str
     event: Event
@@ -95,7 +95,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, tag="notice"):
 
 
 class Flush(msgspec.Struct, frozen=True, tag="flush"):
-    """Asks a channel to tell what it has held back. It carries nothing: what is told is what is held by then."""
+    """A request to a channel to send what it held back. It carries nothing: the summary has what is held by then."""
 
     id: str
 
@@ -104,7 +104,7 @@ class Flush(msgspec.Struct, frozen=True, tag="flush"):
 
 
 class Channel(msgspec.Struct, frozen=True):
-    """A channel. A value of `config` that is secret shows as `***`, or as the reference that somebody wrote."""
+    """A channel. A secret value of `config` shows as `***`, or as the reference that was written."""
 
     channel_id: str
     name: str

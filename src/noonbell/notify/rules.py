@@ -1,4 +1,4 @@
-"""`Rules`: who is told of what.
+"""`Rules`: which channels get which events.
 
     rules = Rules(store, clock)
     await rules.create(name="nightly", on=["failed", "recovered", "late"], channels=["ops"], tag="nightly",
@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RuleChanges(TypedDict, total=False):
-    """What can be said of a rule. `on` are events; `late_seconds` and `slow_seconds` belong to `late` and `slow`."""
+    """The fields of a rule. `on` are events; `late_seconds` and `slow_seconds` belong to `late` and `slow`."""
 
     name: str
     on: Sequence[str]
@@ -70,7 +70,7 @@ class Rules:
         self._on_change = on_change
 
     def acting(self, actor: str) -> Rules:
-        """The same rules, for somebody else: the audit names him."""
+        """Return the same rules in the name of another actor, whom the audit log then names."""
         view = copy(self)
         vars(view).update(_actor=actor)
         return view
@@ -100,7 +100,7 @@ class Rules:
         return RulePage([rule_record(document) for document in found[:limit]], more)
 
     async def update(self, rule_id: str, *, version: int | None = None, **fields: Unpack[RuleChanges]) -> Rule:
-        """Change fields. Raises DocumentConflictError where it has changed meanwhile, or is not of `version`."""
+        """Change fields. Raises DocumentConflictError if it was changed concurrently, or is not of `version`."""
         before = await self._find(rule_id)
         if version is not None and before.version != version:
             raise DocumentConflictError(RULE, rule_id, before.version)
@@ -111,8 +111,8 @@ class Rules:
     async def delete(self, rule_id: str, *, version: int | None = None) -> None:
         """Raises DocumentConflictError where it is not of `version`."""
         team = (await self._find(rule_id)).team
-        told = AuditEvent(self._clock.now(), "rule.deleted", rule_id, self._actor, "{}", team)
-        if not await self._store.documents.write(audits=[told], removed=removals(RULE, [rule_id], version)):
+        audit = AuditEvent(self._clock.now(), "rule.deleted", rule_id, self._actor, "{}", team)
+        if not await self._store.documents.write(audits=[audit], removed=removals(RULE, [rule_id], version)):
             raise RuleNotFoundError(rule_id)
         self._changed()
 
@@ -123,28 +123,29 @@ class Rules:
         return found[0]
 
     async def _require_known(self, body: RuleBody, team: str) -> None:
-        """A rule that can never tell anybody is a slip of the pen."""
+        """Refuse a rule that can never produce a notice."""
         found = await self._store.documents.find(DocumentFilter(CHANNEL, body.channels))
         known = {document.id for document in found if document.team == team}
         for channel_id in body.channels:
             if channel_id not in known:
-                raise RuleInvalidError("channels", channel_id, f'is no channel of the team "{team}"; create it first')
+                reason = f'is not a channel of the team "{team}"; create it first'
+                raise RuleInvalidError("channels", channel_id, reason)
         if body.schedule_id is not None:
             schedules = await self._store.schedules.find(ScheduleFilter(schedule_ids=[body.schedule_id]))
             if team not in [one.team for one in schedules]:
-                reason = f'is no schedule of the team "{team}"; create it first'
+                reason = f'is not a schedule of the team "{team}"; create it first'
                 raise RuleInvalidError("schedule_id", body.schedule_id, reason)
         if body.monitor_id is not None:
             monitors = await self._store.documents.find(DocumentFilter("monitor", [body.monitor_id]))
             if team not in [one.team for one in monitors]:
-                reason = f'is no monitor of the team "{team}"; create it first'
+                reason = f'is not a monitor of the team "{team}"; create it first'
                 raise RuleInvalidError("monitor_id", body.monitor_id, reason)
 
     async def _put(self, rule_id: str, team: str, body: RuleBody, *, expected: int, event: str) -> Document:
         now, written = self._clock.now(), _encode(body).decode()
-        told = AuditEvent(now, f"rule.{event}", rule_id, self._actor, written, team)
+        audit = AuditEvent(now, f"rule.{event}", rule_id, self._actor, written, team)
         write = DocumentWrite(RULE, rule_id, team, written, expected)
-        (document,) = await self._store.documents.write([write], now, [told])
+        (document,) = await self._store.documents.write([write], now, [audit])
         self._changed()
         return document
 
@@ -194,19 +195,19 @@ def _check_together(body: RuleBody) -> None:
     chosen = {"schedule_id": body.schedule_id, "monitor_id": body.monitor_id, "tag": body.tag}
     given = [field for field, value in chosen.items() if value is not None]
     if len(given) > 1:
-        raise RuleInvalidError(given[1], chosen[given[1]], f"cannot stand beside {given[0]}; make two rules")
+        raise RuleInvalidError(given[1], chosen[given[1]], f"cannot be combined with {given[0]}; make two rules")
     for event, field, value in (("late", "late_seconds", body.late_us), ("slow", "slow_seconds", body.slow_us)):
         if value is not None and event not in body.on:
             raise RuleInvalidError(field, value / 1_000_000, f'is for the event {event}, which is not among "on"')
         if value is None and event in body.on and not (event == "late" and body.monitor_id is not None):
             raise RuleInvalidError(field, None, f"is missing; it says from when on a run is {event}, such as 300")
     if given and "no_engine" in body.on:
-        reason = f"is about a whole lane and cannot stand beside {given[0]}; make a rule of its own"
+        reason = f"is about a whole lane and cannot be combined with {given[0]}; make a separate rule"
         raise RuleInvalidError("on", "no_engine", reason)
     if body.monitor_id is not None:
         for event in body.on:
             if event not in _MONITOR_EVENTS:
-                right = f"is no event of a monitor; {', '.join(_MONITOR_EVENTS)} are"
+                right = f"is not an event of a monitor; {', '.join(_MONITOR_EVENTS)} are"
                 raise RuleInvalidError("on", event, right)
 
 
@@ -215,7 +216,7 @@ def _events(value: object) -> tuple[Event, ...]:
         raise RuleInvalidError("on", value, f"must be a list with some of {', '.join(EVENTS)}")
     for event in value:
         if event not in EVENTS:
-            raise RuleInvalidError("on", event, f"is no event; {', '.join(EVENTS)} are")
+            raise RuleInvalidError("on", event, f"is not an event; {', '.join(EVENTS)} are")
     return cast("tuple[Event, ...]", tuple(dict.fromkeys(value)))
 
 

@@ -1,7 +1,7 @@
 """The secrets of a channel's config: sealed when it is written, opened when it is used, never shown.
 
-A secret value that somebody types is put among the secrets of the channel's team under a name of its own, and a
-reference takes its place; it is rotated and masked like any other then. A reference that somebody types stays.
+A secret value that a user types is put among the secrets of the channel's team under a name of its own, and a
+reference takes its place; it is rotated and masked like any other then. A reference that a user types stays.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def opened(secrets: Secrets | None, team: str, body: ChannelBody) -> dict[
 
     Raises:
         SecretUnknownError: a name that does not exist; nothing is sent then.
-        MasterKeyMissingError: there is no master key.
+        MasterKeyMissingError: no master key is configured.
     """
     templates = templates_in(body.kind, body.config)
     names: set[str] = set().union(*(template.names for _, template in templates))
@@ -80,7 +80,7 @@ async def opened(secrets: Secrets | None, team: str, body: ChannelBody) -> dict[
 
 
 def shown(body: ChannelBody) -> dict[str, Any]:
-    """The config as everybody may see it."""
+    """Return the config without its secrets, as every user may see it."""
     config = dict(body.config)
     for path, value in secrets_in(body.kind, config):
         if any(f"${{secrets.{name}}}" == value for name in body.sealed):

@@ -1,4 +1,4 @@
-"""What the kinds of channels have in common when they send: the way out, and how an answer is told.
+"""The common parts of sending on all kinds of channels: the way out, and the text of an answer.
 
 Everything goes through egress. An error names the host at most, never a path or a header: the address of a hook is its
 password.
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SendContext(NamedTuple):
-    """How a channel reaches the world."""
+    """The means of a channel to reach its service."""
 
     egress: Egress
     http: Callable[[], HttpClient]
@@ -35,19 +35,19 @@ class SendContext(NamedTuple):
 
 
 class Send(Protocol):
-    """Sends a letter; returns what the other side said. The config has its secrets filled in."""
+    """Sends a rendered notice; returns what the other side said. The config has its secrets filled in."""
 
-    async def __call__(self, ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str: ...
+    async def __call__(self, context: SendContext, config: Mapping[str, Any], rendered: RenderedNotice) -> str: ...
 
 
 async def post_json(
-    ways: SendContext, who: str, url: str, body: object, headers: Mapping[str, str] | None = None
+    context: SendContext, service: str, url: str, body: object, headers: Mapping[str, str] | None = None
 ) -> Incoming:
     """Post a JSON body and expect 2xx."""
-    return await post(ways, who, url, _encode(body), {"Content-Type": "application/json", **(headers or {})})
+    return await post(context, service, url, _encode(body), {"Content-Type": "application/json", **(headers or {})})
 
 
-async def post(ways: SendContext, who: str, url: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
+async def post(context: SendContext, service: str, url: str, body: bytes, headers: Mapping[str, str]) -> Incoming:
     request = Outgoing(
         "POST",
         url,
@@ -56,15 +56,15 @@ async def post(ways: SendContext, who: str, url: str, body: bytes, headers: Mapp
         total_seconds=TIMEOUT_SECONDS,
         body_limit=_LONGEST_EXCERPT * 4,
     )
-    target = f"{who} ({place_of(url)})"
+    target = f"{service} ({place_of(url)})"
     try:
-        answer = await ways.http().fetch(request)
+        answer = await context.http().fetch(request)
     except ImportError:
         raise DeliveryError(target, "aiohttp is not installed; pip install noonbell[server]") from None
     except NoonbellError as error:
         raise DeliveryError(target, str(error)) from error
-    # before anybody cuts it
-    answer = replace(answer, body=ways.masker.data(answer.body, cut=answer.cut))
+    # before it is cut anywhere
+    answer = replace(answer, body=context.masker.data(answer.body, cut=answer.cut))
     if not 200 <= answer.status < 300:
         raise DeliveryError(target, f"it answered {said(answer)}")
     return answer

@@ -1,7 +1,7 @@
 """The generic webhook: a CloudEvent by POST, signed as Standard Webhooks asks (see `actions.signatures`).
 
 The signing keys belong to the channel and are sealed like those of a schedule; `Channels.signing_keys` shows them to
-whoever sets up the receiver. Values of headers are secret.
+the person who sets up the receiver. Values of headers are secret.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_webhook(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ChannelInvalidError("config.headers", None, f"must be an object with up to {_MOST_HEADERS} headers")
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ChannelInvalidError("config.headers", name, "is no name of a header: letters, digits and hyphens")
+            raise ChannelInvalidError("config.headers", name, "is not a header name: letters, digits and hyphens")
         if name.lower() in _OURS:
             raise ChannelInvalidError(f"config.headers.{name}", None, "is set by Noonbell itself; leave it out")
         checks.text(f"config.headers.{name}", value, "a text of one line", longest=2_000, secret=True)
@@ -53,22 +53,22 @@ def check_webhook(config: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def webhook_body(channel_id: str, letter: RenderedNotice) -> bytes:
+def webhook_body(channel_id: str, rendered: RenderedNotice) -> bytes:
     event = {
         "specversion": "1.0",
-        "id": letter.id,
+        "id": rendered.id,
         "source": f"/noonbell/channels/{quote(channel_id, safe='')}",
-        "type": f"noonbell.{letter.event}",
-        "time": written(letter.at),
+        "type": f"noonbell.{rendered.event}",
+        "time": written(rendered.at),
         "datacontenttype": "application/json",
-        "data": {**letter.data, "title": letter.title, "text": letter.text, "link": letter.link},
+        "data": {**rendered.data, "title": rendered.title, "text": rendered.text, "link": rendered.link},
     }
     return _encode(event)
 
 
-async def send_webhook(ways: SendContext, config: Mapping[str, Any], letter: RenderedNotice) -> str:
-    body = webhook_body(ways.channel_id, letter)
-    message_id = wire_id(letter.id)
+async def send_webhook(context: SendContext, config: Mapping[str, Any], rendered: RenderedNotice) -> str:
+    body = webhook_body(context.channel_id, rendered)
+    message_id = wire_id(rendered.id)
     headers = {
         "Content-Type": "application/cloudevents+json; charset=utf-8",
         **config.get("headers", {}),
@@ -76,8 +76,8 @@ async def send_webhook(ways: SendContext, config: Mapping[str, Any], letter: Ren
         IDEMPOTENCY_HEADER: message_id,
     }
     if config["sign"]:
-        timestamp = ways.now() // 1_000_000
-        keys = [parse_key(key) for key in ways.signing_keys]
+        timestamp = context.now() // 1_000_000
+        keys = [parse_key(key) for key in context.signing_keys]
         headers[TIMESTAMP_HEADER] = str(timestamp)
         headers[SIGNATURE_HEADER] = " ".join(signature(key, message_id, timestamp, body) for key in keys)
-    return said(await post(ways, "The webhook", config["url"], body, headers))
+    return said(await post(context, "The webhook", config["url"], body, headers))

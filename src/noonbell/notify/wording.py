@@ -1,4 +1,4 @@
-"""Notices in words: the texts of a rule with their fields filled in, or the usual ones.
+"""The texts of notices: those of a rule with their fields filled in, or the usual ones.
 
 A text of a rule is plain, with fields in double braces: `{{name}} failed after {{attempts}} attempts`. The fields are
 those of FIELDS, nothing is evaluated, and what a fact says is never read as a template again. The result is plain text;
@@ -27,7 +27,7 @@ _FIELD: Final = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _MOST_NAMED: Final = 20
 _LONGEST_TITLE: Final = 200
 
-# Events that state how things are, and states that need somebody.
+# Events that state how things are, and states that need a person.
 _STATES: Final[tuple[Event, ...]] = ("failed", "recovered", "succeeded")
 _GOOD_EVENTS: Final[tuple[Event, ...]] = ("recovered", "succeeded")
 _BAD: Final = ("failing", "down", "late")
@@ -66,7 +66,7 @@ def unknown_field(template: str) -> str | None:
     return next((name for name in _FIELD.findall(template) if name not in FIELDS), None)
 
 
-def letter_of(notice: Notice) -> RenderedNotice:
+def render(notice: Notice) -> RenderedNotice:
     facts = _facts(notice)
     usual = _TITLES.get((notice.subject, notice.event), "{{name}}: {{event}}")
     title = _in_one_line(notice.title or "", facts) or _in_one_line(usual, facts)
@@ -78,15 +78,15 @@ def letter_of(notice: Notice) -> RenderedNotice:
     return RenderedNotice(notice.id, notice.event, cut(title, _LONGEST_TITLE), text, notice.at, notice.link, data)
 
 
-def summary_of(channel_id: str, told: Sequence[Held], now: int, states: States | None = None) -> RenderedNotice:
-    """One letter for all that was held back; `states` are the current ones of its subjects."""
+def summary_of(channel_id: str, summarised: Sequence[Held], now: int, states: States | None = None) -> RenderedNotice:
+    """Return one notice for all that was held back; `states` are the current ones of its subjects."""
     known = {} if states is None else states
 
     def state_of(held: Held) -> str | None:
         return None if held.subject_id is None else known.get((held.subject, held.subject_id))
 
-    ordered = sorted(told, key=lambda held: (state_of(held) not in _BAD, -held.count, held.name))
-    total = sum(held.count for held in told)
+    ordered = sorted(summarised, key=lambda held: (state_of(held) not in _BAD, -held.count, held.name))
+    total = sum(held.count for held in summarised)
     first = ordered[0]
     title = _titled(first, state_of(first)) if len(ordered) == 1 else f"{total} notices were held back"
     named, rest = ordered[:_MOST_NAMED], ordered[_MOST_NAMED:]
@@ -110,14 +110,14 @@ def summary_of(channel_id: str, told: Sequence[Held], now: int, states: States |
             for held in ordered
         ],
     }
-    begin = min(held.first_at for held in told)
+    begin = min(held.first_at for held in summarised)
     return RenderedNotice(
         f"{channel_id}/held/{begin}", "held", cut(title, _LONGEST_TITLE), "\n".join(lines), now, None, data
     )
 
 
-def trial_letter(channel_id: str, name: str, now: int) -> RenderedNotice:
-    """What `channels test` sends."""
+def render_test(channel_id: str, name: str, now: int) -> RenderedNotice:
+    """Return the test notice that `channels test` sends."""
     text = f"This is a test of the channel {name}. Notices arrive here."
     data: dict[str, object] = {"event": "test", "name": name, "at": written(now)}
     return RenderedNotice(f"{channel_id}/test/{now}", "test", "Test from Noonbell", text, now, None, data)

@@ -1,10 +1,10 @@
-"""Declared schedules: files that say what there is to be, what that would change, and the change itself.
+"""Declared schedules: files that declare them, plans of what a file would change, and the change itself.
 
     file = load("schedules.toml")
     made = await plan(store, file, now=clock.now())
     await apply(store, made, now=clock.now())
 
-Pure functions and a store; the commands `noonbell plan` and `noonbell apply` are a face over them.
+Pure functions and a store; the commands `noonbell plan` and `noonbell apply` call them.
 """
 
 from noonbell.planning.applying import Applied, apply

@@ -1,9 +1,9 @@
 """Applying a plan: one transaction, or nothing.
 
-Inside the transaction every schedule of the file's owner is looked at again. Where one has been edited, paused or
+Inside the transaction every schedule of the file's owner is read again. If one has been edited, paused or
 deleted since the plan was made, nothing is written: what was shown is what is done. Every change is audited.
 
-An engine that runs on the same store, here or in another process, sees the changes at its next look.
+An engine that runs on the same store, here or in another process, sees the changes at its next poll.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from noonbell.schedules import changes, warnings
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was done. `wake_at` is the earliest wake-up that it left: an engine may be told.
+    """The result of an applied plan. `wake_at` is the earliest wake-up that it left, to notify an engine.
 
     `warnings` are about schedules that were created or changed: see `noonbell.schedules.warnings`.
     """
@@ -69,12 +69,12 @@ async def apply(
         raise PlanOutdatedError(error.sought, "was deleted") from error
     wakes = [new.next_run_at for new in created] + edits.wakes
     wake_at = min((wake for wake in wakes if wake is not None), default=None)
-    told = await warnings.of_many(store, _subjects(plan, lane), warnings.Here() if here is None else here, now)
-    return Applied(len(created), len(plan.ids("change")), len(plan.ids("delete")), wake_at, told)
+    found = await warnings.of_many(store, _subjects(plan, lane), warnings.Here() if here is None else here, now)
+    return Applied(len(created), len(plan.ids("change")), len(plan.ids("delete")), wake_at, found)
 
 
 class _Edits:
-    """What becomes of each stored schedule; called inside the transaction."""
+    """The change of each stored schedule; called inside the transaction."""
 
     def __init__(self, plan: Plan, now: int, polls: Mapping[str, Polls], actor: str, notifier: Notifier) -> None:
         self._plan = plan
@@ -100,7 +100,7 @@ class _Edits:
         if does is None:
             return None
         if stored.enabled != seen.enabled:
-            raise PlanOutdatedError(stored.schedule_id, "has had its time")
+            raise PlanOutdatedError(stored.schedule_id, "has ended")
         return does(stored)
 
     def _changed(self, stored: StoredSchedule) -> Edit:
@@ -128,7 +128,7 @@ def _created(plan: Plan, now: int, lane: str) -> list[DurableSchedule]:
 
 
 def _subjects(plan: Plan, lane: str) -> list[warnings.Subject]:
-    """What is created and changed, for the warnings."""
+    """Return the created and changed schedules, for the warnings."""
     lanes = dict.fromkeys(plan.ids("create"), lane) | {key: plan.seen[key].lane for key in plan.ids("change")}
     return [warnings.Subject.of(key, plan.file.schedules[key].columns, where) for key, where in lanes.items()]
 
@@ -138,8 +138,8 @@ def _quiet(plan: Plan, now: int, actor: str) -> QuietChanges:
     dropped: list[QuietHoursDrop] = []
     for item in plan.quiet_hours:
         if item.kind == "delete":
-            told = changes.quiet_hours_event(now, actor, item.id, before=plan.policies.get(item.id))
-            dropped.append(QuietHoursDrop(item.id, told))
+            event = changes.quiet_hours_event(now, actor, item.id, before=plan.policies.get(item.id))
+            dropped.append(QuietHoursDrop(item.id, event))
             continue
         declared = plan.file.quiet_hours[item.id]
         policy = QuietHoursPolicy(item.id, declared.name, declared.document, now, now, plan.team)

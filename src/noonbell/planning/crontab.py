@@ -1,10 +1,10 @@
-"""A crontab as a file of schedules, and what could not be said in one.
+"""Conversion of a crontab to a file of schedules, with remarks on what has no equivalent.
 
 Lines are read as Vixie cron and its kin (Debian's cron, cronie) read them: settings hold for the lines below them, `%`
 ends the command and begins its input, a day and a weekday that are both given mean either. What cron does beyond the
 times is kept where it can be: runs may overlap, and local times that a clock change repeats or skips fire once.
 
-Nothing is guessed. A line that has no exact equivalent is refused with its number and the reason, and stands as a
+Nothing is guessed. A line that has no exact equivalent is refused with its number and the reason, and is kept as a
 comment in the result; settings that mean nothing here are noted. Lines that were commented out stay out.
 """
 
@@ -35,7 +35,7 @@ _LONGEST_RUN_SECONDS: Final = 30 * 86_400
 
 
 class Remark(NamedTuple):
-    """Something to tell about a line; `text` is the line."""
+    """A remark about a line; `text` is the line."""
 
     line: int
     text: str
@@ -62,7 +62,7 @@ class _RefusedError(Exception):
 
 @dataclass(slots=True)
 class _Settings:
-    """What the lines so far have set."""
+    """The settings of the lines so far."""
 
     env: dict[str, str] = field(default_factory=dict)
     shell: str = ""
@@ -147,7 +147,7 @@ class _Reader:
             settings.random_minutes = int(value) if value.isdigit() and len(value) < 5 else 0
         elif name in _SAID:
             if value:
-                reason = f"{name} is not translated: the output stays with the run; notifications tell people"
+                reason = f"{name} is not translated: the output stays with the run; use notifications to inform people"
         else:
             settings.env[name] = value
             if name == "TZ":
@@ -189,8 +189,8 @@ class _Reader:
         parts = [table(f"schedules.{schedule_id}", fields), table(f"schedules.{schedule_id}.action", action)]
         if env:
             parts.append(table(f"schedules.{schedule_id}.action.env", env))
-        told = [f"# {comment(one)}" for one in above]
-        return "\n".join([*told, f"# line {number}: {comment(line)}", *parts])
+        comments = [f"# {comment(one)}" for one in above]
+        return "\n".join([*comments, f"# line {number}: {comment(line)}", *parts])
 
     def _cron(self, number: int, line: str, spec: str) -> str:
         try:
@@ -212,21 +212,21 @@ class _Reader:
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise _RefusedError(f"its CRON_TZ {name} is no IANA zone, such as Europe/Kyiv") from error
+            raise _RefusedError(f"its CRON_TZ {name} is not an IANA zone, such as Europe/Kyiv") from error
         return name
 
     def _action(self, command: str) -> dict[str, Any]:
-        told, given = _input(command)
-        if not told.strip():
+        shell_command, stdin = _input(command)
+        if not shell_command.strip():
             raise _RefusedError("has no command")
         settings = self._settings
         action: dict[str, Any] = {"kind": "command"}
         if settings.shell in _PLAIN_SHELLS:
-            action |= {"shell": True, "command": told}
+            action |= {"shell": True, "command": shell_command}
         else:
-            action["argv"] = [settings.shell, "-c", told]
-        if given is not None:
-            action["stdin"] = given
+            action["argv"] = [settings.shell, "-c", shell_command]
+        if stdin is not None:
+            action["stdin"] = stdin
         if settings.env.get("HOME", "").startswith("/"):
             action["cwd"] = settings.env["HOME"]  # where cron begins
         action["timeout_seconds"] = _LONGEST_RUN_SECONDS
@@ -266,12 +266,12 @@ def _parted(line: str, *, user_field: bool) -> tuple[str, str | None, str]:
     parts = line.split(None, times + user_field)
     if len(parts) < times + user_field + 1:
         needed = "the times, a user and a command" if user_field else "the times and a command"
-        raise _RefusedError(f"is no line of a crontab: {needed} are needed")
+        raise _RefusedError(f"is not a line of a crontab: {needed} are needed")
     return " ".join(parts[:times]), parts[times] if user_field else None, parts[-1]
 
 
 def _is_job(said: str) -> bool:
-    """Whether a comment is a line that somebody has switched off."""
+    """Return whether a comment is a line that was switched off."""
     try:
         spec, _, _ = _parted(said, user_field=False)
         translate(spec)

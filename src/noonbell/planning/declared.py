@@ -1,7 +1,7 @@
-"""From the plain values of a file to schedules and quiet hours in the form that is stored.
+"""Conversion of the plain values of a file to schedules and quiet hours in the form that is stored.
 
-The checks are those of `Schedules.create` and `QuietHours`. They stop at their first complaint; here what they complain
-about is noted with its place, put right by a stand-in, and the check goes on, so that one look tells everything.
+The checks are those of `Schedules.create` and `QuietHours`. They stop at the first error; here what they complain
+about is noted with its place and replaced by a valid value, and the check goes on, so that one pass finds all problems.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Declarations:
         if len(short) > 1:
             fields["type"], fields["spec"] = "cron", _SPECS["cron"]
         elif not short and "spec" not in value:
-            reason = 'says no time; give it one of cron = "0 9 * * *", every = "15m" and at = "2026-12-01T09:00"'
+            reason = 'has no time; give it one of cron = "0 9 * * *", every = "15m" and at = "2026-12-01T09:00"'
             self._document.complain(path, NOTHING, reason)
             kind = fields.get("type")
             fields["type"] = kind if isinstance(kind, str) and kind in _SPECS else "cron"
@@ -161,7 +161,7 @@ class Declarations:
         return fields
 
     def _refuse_endless(self, path: Path, value: Any, inner: Path) -> bool:
-        """Tell of every number that TOML has and JSON has not, and whether there is one."""
+        """Report every number that TOML has and JSON has not; return whether there is one."""
         if isinstance(value, float) and not isfinite(value):
             self._document.complain((*path, *inner), value, "is not a number that JSON can hold")
             return True
@@ -221,7 +221,7 @@ class Declarations:
         try:
             check_id(key)
         except ScheduleInvalidError as error:
-            self._document.complain(path, key, f"is no id: it {error.reason}", key=True)
+            self._document.complain(path, key, f"is not a valid id: it {error.reason}", key=True)
 
     def _refuse_unknown(self, path: Path, table: Mapping[str, Any], known: tuple[str, ...], of: str) -> None:
         for key in table:
@@ -231,7 +231,7 @@ class Declarations:
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
             if key == "schedule_id":
                 hint = "the id of a schedule is the name of its table"
-            self._document.complain((*path, key), NOTHING, f"is no key of {of}; {hint}", key=True)
+            self._document.complain((*path, key), NOTHING, f"is not a key of {of}; {hint}", key=True)
 
 
 def _missing(fields: Mapping[str, Any], path: Path) -> bool:

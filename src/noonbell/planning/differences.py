@@ -34,12 +34,12 @@ def differences(
     old = dict(_flat("", _described(before, enabled=was_enabled), 0))
     new = dict(_flat("", _described(after, enabled=enabled), 0))
     keys = [key for key in dict.fromkeys([*new, *old]) if old.get(key) != new.get(key) or (key in old) != (key in new)]
-    # an object that comes in the place of nothing is told by what it holds
-    told = {key.rpartition(".")[0] for key in keys}
+    # an object that takes the place of nothing is listed by its members
+    parents = {key.rpartition(".")[0] for key in keys}
     return [
         FieldChange(key, old.get(key), new.get(key))
         for key in keys
-        if key not in told or old.get(key) is not None or new.get(key) is not None
+        if key not in parents or old.get(key) is not None or new.get(key) is not None
     ]
 
 

@@ -1,11 +1,11 @@
-"""What changes when one set of occurrences takes the place of another: counted, listed, and said in words.
+"""The difference between two sets of occurrences when one replaces the other: counted, listed, and in words.
 
 Two sets are compared on the clock of one zone. Four weeks ahead are compared fire by fire as far as a few hundred
 reach, and by counting throughout. At each clock change within a year the day itself and the weeks after it are
 compared too, because that is where a zone, or a policy for clock changes, shows its difference.
 
 Nothing is read or stored here, and a schedule is not known: any two timings will do, so that a change of a zone's rules
-is told in the same words as a change of a file.
+is described in the same words as a change of a file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DAYS: Final = 7 * WEEKS
 _YEAR_SECONDS: Final = 366 * 86_400
 _MOST_LOOKED_AT: Final = 600  # of each set, in one stretch
 _MOST_SIGNATURES: Final = 3  # more kinds of day than these are no pattern
-_MOST_CHANGES: Final = 4  # clock changes that are told of
+_MOST_CHANGES: Final = 4  # clock changes that are described
 _MOST_QUIET: Final = 2_000
 
 
@@ -39,7 +39,7 @@ class Fires(Protocol):
         """The first after `after`."""
 
     def count(self, after: int, upto: int) -> int:
-        """How many lie after `after`, up to and including `upto`."""
+        """Count those after `after`, up to and including `upto`."""
 
 
 class FiringWindow:
@@ -62,7 +62,7 @@ class FiringWindow:
         return None
 
     def count(self, after: int, upto: int) -> int:
-        """How many lie after `after`, up to and including `upto`."""
+        """Count those after `after`, up to and including `upto`."""
         return sum(stretch.n for stretch in split(self._timing, self._quiet, after, upto) if not stretch.quiet)
 
 
@@ -97,14 +97,14 @@ class _Nothing:
 def moves(before: Fires | None, after: Fires | None, *, zone: tzinfo, now: int, others: Iterable[tzinfo] = ()) -> Moves:
     """Compare what fired `before` with what will fire `after`; None: nothing does.
 
-    Times are told on the clock of `zone`; `others` are zones whose clock changes matter too, such as the one before.
+    Times are those of the clock of `zone`; `others` are zones whose clock changes matter too, such as the one before.
     """
     comparison = _Comparison(before or _Nothing(), after or _Nothing(), zone, now)
     return comparison.result([zone, *others], begins=before is None, ends=after is None)
 
 
 class _Day(NamedTuple):
-    """What is gone and what is new on one civil day, as times of day."""
+    """The times of day that are gone and those that are new on one civil day."""
 
     date: date
     signature: Signature
@@ -158,7 +158,7 @@ class _Comparison:
     # --- the coming weeks -----------------------------------------------------------------------------------------
 
     def _differences(self, since: int, upto: int) -> tuple[list[int], list[int], int]:
-        """What only one of them has in (since, upto], and how far the comparison went."""
+        """Return the fires that only one of them has in (since, upto], and how far the comparison went."""
         old = list(islice(_walk(self._before, since, upto), _MOST_LOOKED_AT))
         new = list(islice(_walk(self._after, since, upto), _MOST_LOOKED_AT))
         reached = upto
@@ -203,7 +203,7 @@ class _Comparison:
     def _pattern(
         self, days: list[_Day], groups: dict[Signature, list[date]], compared_to: int, *, counted: bool
     ) -> list[str]:
-        """What happens to the times of day, where days are alike; else how many come and go, if no rate says it."""
+        """Describe the change of the times of day where days are alike; else count the changes, if no rate has them."""
         all_dates = [day.date for day in days]
         if len(groups) <= _MOST_SIGNATURES:
             said = [
@@ -229,7 +229,7 @@ class _Comparison:
         return words
 
     def _covered(self, day: _Day, days: list[_Day]) -> bool:
-        """Whether some whole day has at least the differences of this part of a day."""
+        """Return whether some whole day has at least the differences of this part of a day."""
         return any(
             set(day.signature.gone) <= set(other.signature.gone) and set(day.signature.new) <= set(other.signature.new)
             for other in days
@@ -249,22 +249,22 @@ class _Comparison:
         """The days of clock changes, and what is different between one and the next."""
         changes = self._change_days(zones)
         words: list[str] = []
-        told, begun, said = now_seen, self._today, [""]  # the stretch under way: what holds, since when, in words
+        current, begun, said = now_seen, self._today, [""]  # the present stretch: what holds, since when, in words
         for number, (day, way) in enumerate(changes):
             following = day + timedelta(days=1)
             until = following + timedelta(days=_DAYS)
             if number + 1 < len(changes):
                 until = min(until, changes[number + 1][0])
-            seen, said_then = self._from_then_on(self._midnight(following), self._midnight(until), told)
+            seen, said_then = self._from_then_on(self._midnight(following), self._midnight(until), current)
             signature = self._on_the_day(day, following)
-            if signature.named and signature not in told | seen:
+            if signature.named and signature not in current | seen:
                 on = f"on {wording.day_name(day, self._today)}, when the clocks go {way}"
                 words.append(f"{on}: {wording.times(signature, self._zone, '')}")
-            if seen != told:
-                last = day if signature in told else day - timedelta(days=1)
-                words += self._stretch(begun, last, said) if told != now_seen else []
-                told, begun, said = seen, day if signature in seen else following, said_then
-        if told != now_seen:
+            if seen != current:
+                last = day if signature in current else day - timedelta(days=1)
+                words += self._stretch(begun, last, said) if current != now_seen else []
+                current, begun, said = seen, day if signature in seen else following, said_then
+        if current != now_seen:
             words += self._stretch(begun, None, said)
         return words
 
@@ -291,7 +291,7 @@ class _Comparison:
     def _from_then_on(
         self, since: int, until: int, known: frozenset[Signature]
     ) -> tuple[frozenset[Signature], list[str]]:
-        """What the weeks after a clock change show, where it is not what was known before."""
+        """Return the differences in the weeks after a clock change, with their words where they are new."""
         if until <= since or not (self._before.count(since - 1, until - 1) and self._after.count(since - 1, until - 1)):
             return known, []  # one of them has nothing to compare
         gone, new, reached = self._differences(since - 1, until - 1)
@@ -299,15 +299,15 @@ class _Comparison:
         seen = frozenset(day.signature for day in days if day.signature.differs)
         if seen == known or len(seen) > _MOST_SIGNATURES:
             return known, []
-        # a stretch is seen in part: only what holds on every day that fires, or by weekday, is told of all of it
+        # a stretch is seen in part: only what holds on every day that fires, or by weekday, is said of all of it
         firing = [day.date for day in days if day.before or day.after]
         said: list[str] = []
         for one in sorted(seen):
             dates = [day.date for day in days if day.signature == one]
-            told = wording.times(one, self._zone, wording.on_days(dates, firing))
-            if told is None or not wording.steady(dates, firing):
+            change = wording.times(one, self._zone, wording.on_days(dates, firing))
+            if change is None or not wording.steady(dates, firing):
                 return known, []
-            said.append(told)
+            said.append(change)
         return seen, said or ["no difference"]
 
     # --- civil time -----------------------------------------------------------------------------------------------

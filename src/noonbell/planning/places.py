@@ -1,4 +1,4 @@
-"""Where a value stands in a file, and what is wrong with it.
+"""The places of values in a file, and the problems found with them.
 
 A path is the way to a value from the top of a document: keys, and numbers for the elements of a list.
 """
@@ -65,11 +65,11 @@ class Document:
 
     @property
     def full(self) -> bool:
-        """Whether there are more problems than anybody reads: hints that take time are left out then."""
+        """Return whether there are more problems than a person reads. Hints that take time are left out then."""
         return len(self.problems) >= _MOST_KEPT
 
     def place(self, path: Path, *, key: bool = False) -> Place:
-        """Where a value begins, or its key; of a value that is not in the file, where its owner stands."""
+        """Return the place of a value or of its key; for a value that is not in the file, the place of its owner."""
         known: Mapping[Path, Place] = self.keys if key else self.places
         if path in known:
             return known[path]

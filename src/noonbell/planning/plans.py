@@ -1,6 +1,6 @@
-"""What a file would change in a store: creations, changes and deletions, with what they mean for the coming weeks.
+"""Plans: the creations, changes and deletions of a file in a store, with their effect on the coming weeks.
 
-Only schedules whose owner is the file are looked at, and only quiet hours whose id begins with the owner. Nothing is
+Only schedules whose owner is the file are compared, and only quiet hours whose id begins with the owner. Nothing is
 written. A plan remembers the epoch of each schedule it has seen; `apply` refuses where one has moved on.
 """
 
@@ -29,7 +29,7 @@ from noonbell.schedules.fields import first_anchor, keeps_anchor, moved_by, requ
 Kind = Literal["create", "change", "delete"]
 
 _PAGE: Final = 1_000
-# Comparing the fires of one schedule takes milliseconds; of many at once nobody reads every line.
+# Comparing the fires of one schedule takes milliseconds, and with many at once the lines are not read one by one.
 MOST_COMPARED: Final = 500
 _TIMED: Final = frozenset(
     ["cron", "every", "at", "timezone", "enabled", "dst", "start_at", "end_at", "quiet_hours_policy_id", "quiet_hours"]
@@ -38,7 +38,7 @@ _TIMED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What happens to one schedule, or to quiet hours. `words` tell what it means for the coming weeks."""
+    """The change of one schedule, or of quiet hours. `words` describe its effect on the coming weeks."""
 
     kind: Kind
     id: str
@@ -85,8 +85,8 @@ class Plan:
     @property
     def fingerprint(self) -> str:
         """Equal for two plans exactly when they go from the same state of the store to the same file."""
-        told = [self.file.fingerprint, sorted((key, seen.epoch, seen.enabled) for key, seen in self.seen.items())]
-        return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
+        facts = [self.file.fingerprint, sorted((key, seen.epoch, seen.enabled) for key, seen in self.seen.items())]
+        return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values."""
@@ -225,7 +225,9 @@ class _Making:
         for key, stored in self._stored.items():
             if key not in self._file.schedules:
                 items.append(
-                    Item("delete", key, stored.columns.name, words=self._words(self._heard(stored), None, stored))
+                    Item(
+                        "delete", key, stored.columns.name, words=self._words(self._stored_fires(stored), None, stored)
+                    )
                 )
         unchanged = len(self._file.schedules) - sum(item.kind != "delete" for item in items)
         quiet = tuple(self._quiet_items())
@@ -241,7 +243,7 @@ class _Making:
         except ScheduleInvalidError as error:
             self._spec_problem(declared, error)
             return None
-        after = self._silenced(timing, columns) if declared.enabled else None
+        after = self._planned_fires(timing, columns) if declared.enabled else None
         words = self._compare(None, after, columns) if declared.enabled else ("it is created paused",)
         return Item("create", declared.schedule_id, columns.name, words=words, understood=declared.understood)
 
@@ -267,7 +269,9 @@ class _Making:
                 return None
         words: tuple[str, ...] = ()
         if any(change.field in _TIMED for change in found):
-            words = self._words(self._heard(stored), self._silenced(timing, after) if enabled else None, stored, after)
+            words = self._words(
+                self._stored_fires(stored), self._planned_fires(timing, after) if enabled else None, stored, after
+            )
         return Item("change", stored.schedule_id, after.name, tuple(found), words, declared.understood)
 
     def _windows_changed(self, policy_id: str | None) -> list[FieldChange]:
@@ -305,15 +309,15 @@ class _Making:
 
     # --- what fires -----------------------------------------------------------------------------------------------
 
-    def _heard(self, stored: StoredSchedule) -> Fires | None:
-        """What fires as things stand."""
+    def _stored_fires(self, stored: StoredSchedule) -> Fires | None:
+        """Return the fires of the schedule as it is stored."""
         if not stored.enabled:
             return None
         timing = timing_of(stored.columns, stored.anchor_at)
         return timing if stored.quiet is None else FiringWindow(timing, quiet_hours_of(stored.quiet))
 
-    def _silenced(self, timing: Any, columns: ScheduleColumns) -> Fires:
-        """What will fire, by the quiet hours of the file or of the store."""
+    def _planned_fires(self, timing: Any, columns: ScheduleColumns) -> Fires:
+        """Return the fires of a timing outside of its quiet hours, as the file or else the store has them."""
         policy_id = columns.quiet_hours_policy_id
         if policy_id is None:
             return timing  # type: ignore[no-any-return]  # every Timing is Fires

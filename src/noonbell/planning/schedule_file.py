@@ -14,7 +14,7 @@
     action = { kind = "callback", name = "report" }
 
 The fields are those of `Schedules.create`. A file says everything about its schedules: what is left out has its
-default. Each problem has its line and column, and all of them are told at once (ScheduleFileInvalidError). Whether the
+default. Each problem has its line and column, and all are reported at once (ScheduleFileInvalidError). Whether the
 store agrees, and whether a time has passed, is for `plan`.
 """
 
@@ -75,12 +75,12 @@ class ScheduleFile:
     @property
     def fingerprint(self) -> str:
         """Equal for two files exactly when they declare the same."""
-        told = [self.name, [*self.schedules.values()], [*self.quiet_hours.values()]]
-        return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
+        facts = [self.name, [*self.schedules.values()], [*self.quiet_hours.values()]]
+        return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
 
 
 def load(path: FilePath | str, *, format: Format | None = None) -> ScheduleFile:  # noqa: A002 - the word people use
-    """Read a file; its format is that of its ending unless it is told. Raises ScheduleFileInvalidError."""
+    """Read a file; its format is that of its ending unless one is given. Raises ScheduleFileInvalidError."""
     path = FilePath(path)
     with path.open("rb") as file:
         found = file.read(_LARGEST_FILE + 1)

@@ -1,4 +1,4 @@
-"""TOML with places. `tomllib` says what the values are; a small walk over the same text says where they stand.
+"""TOML with places. `tomllib` says what the values are; a small walk over the same text finds their places.
 
 The walk runs only over text that `tomllib` has accepted, so it knows the shape of the language and checks nothing.
 Dates and times become ISO 8601 text: that is what the fields of a schedule are written in.
@@ -61,7 +61,7 @@ def _complain_about_syntax(document: Document, text: str, message: str) -> None:
     if at is not None and at[1]:
         place = Place(int(at[1]), int(at[2]))
     document.places[()] = place
-    document.complain((), NOTHING, f"is no TOML: {reason[:1].lower()}{reason[1:]}")
+    document.complain((), NOTHING, f"is not valid TOML: {reason[:1].lower()}{reason[1:]}")
 
 
 def _require_shallow(values: Any) -> None:
@@ -148,7 +148,7 @@ class _Walk:
         self._value(path)
 
     def _dotted_key(self) -> list[tuple[str, Place]]:
-        """The parts of a key; the walk stands behind it, at what is not a blank."""
+        """Read the parts of a key. The walk goes on behind it, at the first character that is not a blank."""
         parts: list[tuple[str, Place]] = []
         while True:
             self._pass(_BLANK)

@@ -17,7 +17,7 @@ def table(path: str, values: Mapping[str, Any]) -> str:
 
 
 def comment(text: str) -> str:
-    """A text as it may stand in a comment: on one line, without characters that TOML forbids."""
+    """Return a text in the form of a comment: on one line, without characters that TOML forbids."""
     return "".join(char if char.isprintable() or char == "\t" else f"\\x{ord(char):02x}" for char in text)
 
 
@@ -34,5 +34,5 @@ def _value(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    # JSON's escapes are TOML's too; the one control character that JSON lets stand is not allowed there
+    # JSON's escapes are TOML's too; the one control character that JSON does not escape is not allowed there
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

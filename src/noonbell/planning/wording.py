@@ -1,4 +1,4 @@
-"""The words for what moves: rates, times of day, days and dates. Civil values in, text out."""
+"""The words for changed occurrences: rates, times of day, days and dates. Civil values in, text out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Unit = Literal["day", "week", "total"]
 
 
 class Rate(NamedTuple):
-    """How many fires there are in a unit; `total` is the coming four weeks."""
+    """The number of fires in a unit; `total` is that of the coming four weeks."""
 
     n: int
     unit: Unit
@@ -38,7 +38,7 @@ class Signature(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """Whether there is a difference, and few enough times to name each."""
+        """Return whether there is a difference, and few enough times to name each."""
         return self.differs and max(len(set(self.gone)), len(set(self.new))) <= _MOST_TIMES
 
 
@@ -67,7 +67,7 @@ def rate_text(found: Rate, compared: str = "") -> str:
 
 
 def rate_change(before: Rate, after: Rate) -> list[str]:
-    """How the rate changes, in the finest unit that both have."""
+    """Describe the change of the rate, in the finest unit that both have."""
     if before.unit == "day" and after.unit == "week":
         before = Rate(before.n * 7, "week", before.total)
     elif before.unit == "week" and after.unit == "day":
@@ -90,12 +90,12 @@ def beginning(found: Rate, first: str, zone: str) -> list[str]:
 def ending(found: Rate, first: str, zone: str) -> list[str]:
     if first == "never":
         return ["it would not have fired again"]
-    told = [rate_text(found, " fewer")] if found.total else []
-    return [*told, f"the next would have been {first} {zone}"]
+    words = [rate_text(found, " fewer")] if found.total else []
+    return [*words, f"the next would have been {first} {zone}"]
 
 
 def totals(gone: int, new: int, upto: str) -> list[str]:
-    """Where there is no pattern: how many go and come, as far as was looked."""
+    """Count the fires that go and come, as far as they were compared; used if they follow no pattern."""
     said = []
     if gone:
         said.append(f"{gone} {'fire stays' if gone == 1 else 'fires stay'} away")
@@ -108,7 +108,7 @@ def totals(gone: int, new: int, upto: str) -> list[str]:
 
 
 def times(found: Signature, zone: tzinfo, on: str) -> str | None:
-    """What happens to the times of a day; None where there are too many to name and no rule in them."""
+    """Describe the change of the times of a day; None if there are too many to name and they follow no rule."""
     name = zone_name(zone)
     gone, new = _counted(found.gone), _counted(found.new)
     if len(gone) > _MOST_TIMES or len(new) > _MOST_TIMES:
@@ -127,7 +127,7 @@ def _counted(found: tuple[str, ...]) -> list[str]:
 
 
 def _shift(found: Signature) -> str | None:
-    """By how much all of them come later or earlier, where that is the same for all."""
+    """Describe by how much all of them come later or earlier, if that is the same for all."""
     if len(found.gone) != len(found.new):
         return None
     shifts = {_seconds(new) - _seconds(gone) for gone, new in zip(found.gone, found.new, strict=True)}
@@ -165,12 +165,12 @@ def on_days(dates: Sequence[date], all_dates: Sequence[date], today: date | None
 
 
 def nameable(dates: Sequence[date], all_dates: Sequence[date], today: date) -> bool:
-    """Whether the dates can be said: by weekdays, or one by one if they are few."""
+    """Return whether the dates can be named: by weekdays, or one by one if they are few."""
     return len(dates) <= _MOST_DATES or steady(dates, all_dates, today)
 
 
 def steady(dates: Sequence[date], all_dates: Sequence[date], today: date | None = None) -> bool:
-    """Whether there is a rule in them that will go on: all of the dates, or weekdays that have come more than once."""
+    """Return whether a rule in them will go on: all of the dates, or weekdays that have come more than once."""
     found = set(dates)
     if _all_but(found, all_dates, today):
         return True

@@ -55,12 +55,14 @@ def read_yaml(text: str, source: str) -> Document:
         mark = error.problem_mark or error.context_mark
         document.places[()] = Place(1, 1) if mark is None else Place(mark.line + 1, mark.column + 1)
         said = " ".join(part for part in (error.context, error.problem) if part)
-        document.complain((), NOTHING, said if isinstance(error, _TagError) else f"is no YAML: {said}")
+        document.complain((), NOTHING, said if isinstance(error, _TagError) else f"is not valid YAML: {said}")
         return document
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         document.places[()] = Place(before.count("\n") + 1, error.position - before.rfind("\n"))
-        document.complain((), NOTHING, f"is no YAML: it has a character that is not allowed, {error.character!r}")
+        document.complain(
+            (), NOTHING, f"is not valid YAML: it has a character that is not allowed, {error.character!r}"
+        )
         return document
     except RecursionError:
         document.complain((), NOTHING, "is nested too deeply")
@@ -105,14 +107,14 @@ class _Values:
             place = Place(key_node.start_mark.line + 1, key_node.start_mark.column + 1)
             if not isinstance(key_node, yaml.ScalarNode):
                 self._document.keys[*path, "?"] = place
-                self._document.complain((*path, "?"), NOTHING, "is no key; a key is a text", key=True)
+                self._document.complain((*path, "?"), NOTHING, "is not a valid key; a key is a text", key=True)
                 continue
             key = _text(key_node)
             inner = (*path, key)
             if key in found:
                 first = self._document.keys[inner]
                 self._document.keys[inner] = place
-                self._document.complain(inner, NOTHING, f"is there twice; first in line {first.line}", key=True)
+                self._document.complain(inner, NOTHING, f"is given twice; first in line {first.line}", key=True)
                 self._document.keys[inner] = first
                 continue
             self._document.keys[inner] = place
@@ -124,7 +126,7 @@ class _Values:
 
 
 def _text(node: yaml.ScalarNode) -> str:
-    """The text of a scalar; two escapes that make one character in JSON make one here too."""
+    """The text of a scalar; two escapes that make one character in JSON make one here as well."""
     said = str(node.value)
     if not _HALVES.search(said):
         return said

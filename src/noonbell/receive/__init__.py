@@ -1,4 +1,4 @@
-"""The other end of a signed HTTP job: is it genuine, is it recent, was it handled before?
+"""The receiver of signed HTTP jobs: it checks that a message is genuine, recent and not handled before.
 
     receiver = Receiver("whsec_…")
 
@@ -8,7 +8,7 @@
     async def hook(message: Annotated[Received, Depends(received(receiver))]) -> None: ...
 
 where `received` comes from `noonbell.receive.fastapi`. Needs nothing but the standard library, and knows nothing of the
-scheduler: it takes messages of anybody who follows Standard Webhooks (https://www.standardwebhooks.com).
+scheduler: it takes messages of every sender that follows Standard Webhooks (https://www.standardwebhooks.com).
 """
 
 from noonbell.receive.asgi import GuardedApp

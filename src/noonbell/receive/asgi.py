@@ -24,7 +24,7 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SCOPE_KEY: Final = "noonbell.received"
-# Told to a sender that should ask again.
+# Seconds, sent to a sender that should try again.
 RETRY_AFTER: Final = 5
 
 
@@ -105,7 +105,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def answer_headers(error: ReceiveError) -> dict[str, str]:
-    """What goes with an answer that is not the application's own."""
+    """Return the headers of an answer that is not the application's own."""
     if error.status == 200:
         return {"noonbell-repeated": "true"}
     return {"retry-after": str(RETRY_AFTER)} if error.status in {409, 503} else {}

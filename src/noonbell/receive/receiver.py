@@ -7,7 +7,7 @@ is remembered of a message whose signature does not fit.
 | --- | --- | --- |
 | the body is longer than `longest_body` | WebhookTooLargeError | 413 |
 | a header is missing, doubled or malformed | WebhookMalformedError | 400 |
-| the timestamp is further away than `tolerance`, or no signature fits | WebhookRefusedError | 401 |
+| the timestamp is further away than `tolerance`, or no signature matches | WebhookRefusedError | 401 |
 | the same message is being handled | WebhookInProgressError | 409, ask again later |
 | the same message has been handled | WebhookRepeatedError | 200: the sender has nothing more to do |
 | messages cannot be remembered | WebhookUnavailableError | 503, ask again later |
@@ -94,9 +94,9 @@ class Receiver:
     ) -> None:
         self._keys = [standard.parse_key(key) for key in ([keys] if isinstance(keys, str) else keys)]
         if not self._keys:
-            raise SigningKeyError("there is none; a receiver without keys could take nothing")
+            raise SigningKeyError("none is given; a receiver needs at least one")
         if tolerance <= timedelta(0):
-            raise ValueError(f"tolerance {tolerance} must be longer than nothing")
+            raise ValueError(f"tolerance {tolerance} must be above zero")
         self._seen: Seen = MemorySeen() if store is None else store
         if self._seen.ttl < 2 * tolerance:
             # the clocks may differ by the tolerance, either way
@@ -124,7 +124,7 @@ class Receiver:
             when = f"{age:.0f} s ago" if age > 0 else f"{-age:.0f} s from now"
             raise WebhookRefusedError(f"the message was sent {when}; {self._tolerance:.0f} s are allowed")
         if not standard.is_signed(self._keys, message_id, timestamp, body, signatures):
-            raise WebhookRefusedError("no signature fits")
+            raise WebhookRefusedError("no signature matches")
         return Received(
             message_id=message_id,
             sent_at=datetime.fromtimestamp(timestamp, UTC),
@@ -134,7 +134,7 @@ class Receiver:
         )
 
     async def begin(self, message: Received) -> Claim:
-        """Claim a message; raises if somebody handles it or has."""
+        """Claim a message. Raises if it is being handled or has been."""
         claim = await self._seen.begin(message.message_id, self._clock())
         if claim.state == "busy":
             raise WebhookInProgressError("this message is being handled; ask again later")
@@ -179,7 +179,7 @@ def _wanted_headers(headers: Headers) -> dict[str, str]:
         if name not in _WANTED:
             continue
         if name in found:
-            raise WebhookMalformedError(f"the header {name} is there twice")
+            raise WebhookMalformedError(f"the header {name} is given twice")
         found[name] = raw_value.decode("latin-1") if isinstance(raw_value, bytes) else raw_value
     return found
 

@@ -16,7 +16,7 @@ from noonbell.errors import WebhookUnavailableError
 
 
 class Claim(NamedTuple):
-    """`new`: handle it. `busy`: somebody does. `done`: somebody has."""
+    """The answer to a claim. `new`: handle it. `busy`: it is being handled. `done`: it has been handled."""
 
     state: Literal["new", "busy", "done"]
     token: str = ""  # names this claim, so that an old one cannot undo a newer
@@ -95,6 +95,6 @@ class MemorySeen:
 
 def check_times(ttl: timedelta, busy_for: timedelta) -> None:
     if ttl <= timedelta(0):
-        raise ValueError(f"ttl {ttl} must be longer than nothing")
+        raise ValueError(f"ttl {ttl} must be above zero")
     if busy_for <= timedelta(0):
-        raise ValueError(f"busy_for {busy_for} must be longer than nothing")
+        raise ValueError(f"busy_for {busy_for} must be above zero")

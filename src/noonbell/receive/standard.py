@@ -7,7 +7,7 @@ be read as another id, another timestamp and another body.
 It is made here and not by the package `standardwebhooks`, which takes text only and one key: a body may be any bytes.
 The tests hold both against each other.
 
-Headers outside of these three are not signed; whoever needs to trust a fact has to read it from the body.
+Headers outside of these three are not signed; a receiver that needs to trust a fact has to read it from the body.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ KEY_PREFIX: Final = "whsec_"
 # What the specification asks for.
 SHORTEST_KEY: Final = 24
 LONGEST_KEY: Final = 64
-# More than anybody rotates; each costs a comparison.
+# More than any rotation needs; each costs a comparison.
 _MOST_SIGNATURES: Final = 32
 
 
 def parse_key(text: str) -> bytes:
-    """The bytes of a key in the form `whsec_` and base64; the prefix may be missing, the padding too."""
+    """The bytes of a key in the form `whsec_` and base64; the prefix and the padding may be missing."""
     if not isinstance(text, str):
         raise SigningKeyError(f"a text like {KEY_PREFIX}… is needed, not {type(text).__name__}")
     encoded = text.removeprefix(KEY_PREFIX).rstrip("=")
@@ -60,7 +60,7 @@ def signature(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
 
 
 def is_signed(keys: Iterable[bytes], message_id: str, timestamp: int, body: bytes, header: str) -> bool:
-    """Whether any signature of version 1 in the header was made with any of the keys; in constant time."""
+    """Return whether any signature of version 1 in the header was made with any of the keys, in constant time."""
     given = [part[3:].encode("utf-8", "replace") for part in header.split(" ")[:_MOST_SIGNATURES] if part[:3] == "v1,"]
     fits = False
     for key in keys:

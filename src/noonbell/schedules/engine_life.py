@@ -154,7 +154,7 @@ class EngineLife:
                 read_load=self._load_reader(), on_new_zone_data=self._zones.wake,
             ),
             "rescue": self._rescuer,
-            "delivery": lane.actions.deliverer(lane.store, lane=lane.name, owner=member.instance, desk=lane.desk),
+            "delivery": lane.actions.deliverer(lane.store, lane=lane.name, owner=member.instance, dispatcher=lane.desk),
             "deleted": engine.deleted_runs,
             "zone-rules": self._zones,
         }  # fmt: skip

@@ -129,7 +129,7 @@ class Resolver:
 async def test_names_that_nobody_resolves_keep_nothing_else_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = Resolver()
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
-    monkeypatch.setattr(gate, "_askers", ResolverThreads(60))
+    monkeypatch.setattr(gate, "_resolvers", ResolverThreads(60))
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             in_time: dict[str, Any] = {"total_seconds": PATIENCE_SECONDS, "connect_seconds": PATIENCE_SECONDS}

@@ -219,7 +219,7 @@ async def test_assertions(assertion: dict[str, Any], reason: str | None) -> None
 
 async def test_a_body_that_is_no_json_fails_its_assertion() -> None:
     told, _ = await one(answering("<p>hello"), **{"assert": {"json_path": "$.a"}})
-    assert told["error"] == {"kind": "assertion", "message": "its body is no JSON"}
+    assert told["error"] == {"kind": "assertion", "message": "its body is not JSON"}
 
 
 async def test_a_long_body_is_cut_and_marked() -> None:

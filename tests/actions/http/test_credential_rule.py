@@ -128,7 +128,7 @@ def test_a_token_as_the_user_of_basic_auth() -> None:
     veiled = credentials.veiled(stored)
     assert veiled["auth"] == {"basic": {"user": KEPT, "password": ""}}
     assert credentials.unveiled(veiled, stored) == stored
-    with pytest.raises(ScheduleInvalidError, match="nothing is kept"):
+    with pytest.raises(ScheduleInvalidError, match="no value is stored"):
         credentials.unveiled(veiled | {"auth": {"basic": {"user": KEPT, "password": "another"}}}, stored)
 
 
@@ -136,7 +136,7 @@ def test_dots_in_a_url_never_reach_another_host_and_are_never_stored() -> None:
     stored = {"url": "https://h.example/?token=plain-value"}
     with pytest.raises(ScheduleInvalidError, match="does not go to another host"):
         credentials.unveiled({"url": f"https://evil.example/?token={KEPT}"}, stored)
-    with pytest.raises(ScheduleInvalidError, match="stand for nothing"):
+    with pytest.raises(ScheduleInvalidError, match="hides a value where none is stored"):
         credentials.unveiled({"url": f"https://h.example/?page={KEPT}"}, stored)
 
 

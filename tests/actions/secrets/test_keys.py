@@ -119,7 +119,7 @@ def test_two_who_add_at_once_do_not_lose_a_key(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     create_key_file(path)
     (tmp_path / "keys.new").write_text("of another")
-    with pytest.raises(MasterKeyError, match=r"keys\.new stands beside it"):
+    with pytest.raises(MasterKeyError, match=r"keys\.new exists"):
         add_key(path)
     assert (tmp_path / "keys.new").read_text() == "of another"
     assert read_keys(path).versions == (1,)

@@ -66,7 +66,7 @@ def test_what_is_no_reference_is_refused_with_its_place(text: str) -> None:
 
 def test_an_unknown_name_is_told_with_its_place_and_nothing_is_filled() -> None:
     template = Template("${secrets.A}/${secrets.B}", "text", "the body")
-    with pytest.raises(SecretUnknownError, match='no secret "B", which the body refers to') as caught:
+    with pytest.raises(SecretUnknownError, match='Secret not found: "B", which the body refers to') as caught:
         template.fill({"A": "hunter2"})
     assert "hunter2" not in str(caught.value)
     with pytest.raises(SecretUnknownError, match='"A"'):

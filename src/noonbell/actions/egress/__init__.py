@@ -5,7 +5,7 @@
     answer = await client.fetch(Outgoing("POST", "https://example.com/hook", body=b"{}"))
     reader, writer = await egress.open_connection("smtp.example.com", 465, ssl=True)
 
-`gate` tells how a connection is checked. aiohttp is loaded when the first session or client is made.
+`gate` describes how a connection is checked. aiohttp is loaded when the first session or client is made.
 """
 
 from noonbell.actions.egress.exchange import HttpClient, Incoming, Outgoing

@@ -1,8 +1,8 @@
-"""What an IP address is for: which ranges are not the public internet, and which addresses hide inside others.
+"""The uses of IP addresses: which ranges are not the public internet, and which addresses hide inside others.
 
 Pure. The tables follow the special-purpose address registries of IANA, read strictly: a range whose use is not plain
 public unicast is listed even where some part of it is reachable in places. For IPv6 it is turned round: only 2000::/3
-is unicast for everybody, so what lies outside it is never public, whether a table has a word for it or not.
+is global unicast, so what lies outside it is never public, whether a table has a word for it or not.
 
 Nothing here decides: `policy` does.
 """
@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
-# The first that fits gives the word, so the narrow ones stand before the wide ones.
+# The first that fits gives the word, so the narrow ones precede the wide ones.
 _RANGES_V4: Final = tuple(
     (IPv4Network(network), word)
     for network, word in (
@@ -64,7 +64,7 @@ _RANGES_V6: Final = tuple(
 )
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 
-# Where clouds hand out credentials to whoever asks from inside a machine. One of them is a public address.
+# The addresses at which clouds hand out credentials to any process on a machine. One of them is public.
 METADATA: Final[frozenset[Address]] = frozenset(
     {
         *map(
@@ -110,7 +110,7 @@ METADATA_NAMES: Final = frozenset(
 )
 
 _NAT64_LOCAL: Final = IPv6Network("64:ff9b:1::/48")
-# What stands before an IPv4 address in the last 32 bits: mapped, translated, compatible, NAT64.
+# The prefixes of an IPv4 address in the last 32 bits: mapped, translated, compatible, NAT64.
 _LAST_32_BITS: Final = frozenset(
     int(IPv6Address(prefix)) >> 32 for prefix in ("::ffff:0:0", "::ffff:0:0:0", "::", "64:ff9b::")
 )
@@ -119,7 +119,7 @@ _ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
 
 
 def special_use(address: Address) -> str | None:
-    """What the address is for, in a word, or None if it is public unicast. Does not look inside it."""
+    """Return the use of the address in a word, or None if it is public unicast. Does not look inside it."""
     if isinstance(address, IPv4Address):
         return next((word for network, word in _RANGES_V4 if address in network), None)
     named = next((word for network, word in _RANGES_V6 if address in network), None)

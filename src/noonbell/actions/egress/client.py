@@ -37,7 +37,7 @@ _MOST_PRELUDES: Final = 8
 _KEEP_OPEN_SECONDS: Final = 1.5
 _ASCII_URL: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?#[]@!$&'()*+,;=%")
 
-# How long the look-up of the request under way may take; the resolver is told nothing but the host.
+# How long the look-up of the request under way may take; the resolver gets nothing but the host.
 _look_up_seconds: ContextVar[float | None] = ContextVar("noonbell_egress_look_up_seconds", default=None)
 
 
@@ -81,7 +81,7 @@ class _Resolver(abc.AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is held open."""
 
 
 class _Response(aiohttp.ClientResponse):
@@ -112,7 +112,7 @@ class _Response(aiohttp.ClientResponse):
 def make_session(egress: Egress, *, limit: int, limit_per_host: int, **options: Any) -> aiohttp.ClientSession:
     """A session whose connections all go through the gate; `options` are those of `aiohttp.ClientSession`.
 
-    `fetch` is the better way: a session alone bounds no body and follows redirects (each judged as well) unless told.
+    Prefer `fetch`: a session alone bounds no body, and it follows redirects (each judged as well) by default.
     """
     fixed = {"connector", "connector_owner", "trust_env", "cookie_jar", "proxy"} & options.keys()
     if fixed:
@@ -165,7 +165,7 @@ class AiohttpClient:
         target = self._read(request.url)
         step = Step(request.method.upper(), target, _headers_of(request, target.userinfo), request.body)
         if not request.verify and not self._egress.policy.allow_unverified:
-            raise EgressRefusedError(step.target.where, "TLS without a look at the certificate is not allowed here")
+            raise EgressRefusedError(step.target.where, "TLS without certificate verification is not allowed here")
         began = asyncio.get_running_loop().time()
         # a passage belongs to one hop; nothing that an earlier request was given leave for may help this one
         passage = _without_passage()
@@ -204,7 +204,7 @@ class AiohttpClient:
         return target
 
     async def _exchange(self, step: Step, request: Outgoing, followed: int, began: float) -> Incoming | tuple[int, str]:
-        """One request on the wire: the answer, or the status and place of a redirect that is to be followed."""
+        """Send one request; return the answer, or the status and place of a redirect that is to be followed."""
         target = step.target
         try:
             if self._wire is None:
@@ -236,7 +236,7 @@ class AiohttpClient:
     async def _by_session(
         self, step: Step, request: Outgoing, followed: int, began: float
     ) -> Incoming | tuple[int, str]:
-        """By way of a proxy, which aiohttp's session knows how to speak to."""
+        """Send the request through a proxy, by aiohttp's session, which has the protocol for it."""
         async with self._session.request(
             step.method,
             _yarl_url(step.target),
@@ -309,7 +309,7 @@ def _proxy_url(target: Target) -> yarl.URL:
 async def _taken(
     response: aiohttp.ClientResponse | Answer, step: Step, request: Outgoing, followed: int, began: float
 ) -> Incoming | tuple[int, str]:
-    """What an answer comes to: read whole or as far as it is wanted, or the status and place of a redirect."""
+    """Return the answer, whole or as far as it is wanted, or the status and place of a redirect."""
     headers = _bounded_headers(response, step.target)
     place = redirects_to(response.status, headers) if request.redirects else None
     if place is not None:
@@ -321,9 +321,9 @@ async def _taken(
 
 def _bounded_headers(response: aiohttp.ClientResponse | Answer, target: Target) -> tuple[tuple[str, str], ...]:
     if response.status == 101:
-        raise EgressFailedError("protocol", target.where, "it switched to another protocol, which nobody asked for")
+        raise EgressFailedError("protocol", target.where, "it switched to another protocol, which was not requested")
     if response.status < 100:
-        raise EgressFailedError("protocol", target.where, "its answer is no HTTP: a status is 100 or more")
+        raise EgressFailedError("protocol", target.where, "its answer is not HTTP: a status is 100 or more")
     if sum([len(name) + len(value) for name, value in response.raw_headers]) > _HEADERS_TOGETHER:
         raise EgressFailedError("too-large", target.where, f"its headers are larger than {_HEADERS_TOGETHER} bytes")
     return tuple(
@@ -367,5 +367,5 @@ def _failure(error: BaseException, where: str, request: Outgoing) -> EgressFaile
         # the parser's errors have lost their type by now; these words are its own, the other side's come behind them
         if error.message.startswith(("Got more than", "Too many")):
             return EgressFailedError("too-large", where, "its headers, or what it sent before them, are too much")
-        return EgressFailedError("protocol", where, "its answer is no HTTP")
+        return EgressFailedError("protocol", where, "its answer is not HTTP")
     return failure_of(error, where)

@@ -2,7 +2,7 @@
 
 gzip and deflate are unpacked piece by piece, never further than the bytes that will be kept. Other ways of packing, and
 several on top of each other, are left as they came: the standard library cannot unpack them with a bound on the
-output, and a body that is only kept for people to look at is not worth a bomb.
+output, and a body that is only kept for people to read does not justify that risk.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-# Real bodies have one member. Each further one copies what is left of the piece, so their number is bounded too.
+# Real bodies have one member. Each further one copies what is left of the piece, so their number is bounded as well.
 _MOST_MEMBERS: Final = 16
 _PLAIN: Final = frozenset({"", "identity"})
 
@@ -55,13 +55,13 @@ class Body:
         return not self.cut
 
     def finish(self) -> bytes:
-        """What was kept. After it, the object is used up.
+        """Return the body that was kept. After it, the object is used up.
 
         Raises:
             BadPackingError: the packed body ended too early.
         """
         if self._unpacker is not None and self._came and not self.cut and not self._unpacker.eof:
-            raise BadPackingError("the packed body ends before its end")
+            raise BadPackingError("the packed body is cut short")
         kept = bytes(self._kept)
         self._kept.clear()
         return kept

@@ -23,7 +23,7 @@ _LONGEST_VALUE: Final = 8_190
 _ALWAYS: Final = (("User-Agent", "Noonbell"), ("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"))
 _WITHOUT_LENGTH: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
-# The client's own: whoever could set them could make one request look like two, or speak to another host than the URL
+# The client's own: a caller that set them could make one request look like two, or speak to another host than the URL
 # says. `Accept-Encoding` is free, but only what this side can unpack with a bound is asked for by default.
 _RESERVED: Final = frozenset(
     "connection content-length expect host http2-settings keep-alive proxy-authorization proxy-connection te trailer "
@@ -60,7 +60,7 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 class Incoming(msgspec.Struct, frozen=True, gc=False):
     """The answer.
 
-    `body` is unpacked where the server packed it with gzip or deflate, and `cut` tells that there was more. A body
+    `body` is unpacked where the server packed it with gzip or deflate, and `cut` says that there was more. A body
     packed in another way is kept as it came, and `packed` names that way. `url` is the one that answered, without user
     and password; `redirects` counts how many led there. `seconds` is the time from the start to the end.
     """
@@ -104,7 +104,7 @@ class HttpClient(Protocol):
 
         Raises:
             EgressRefusedError: it was not let out.
-            EgressFailedError: it was, and failed; `kind` tells how.
+            EgressFailedError: it was, and failed; `kind` says how.
         """
         ...
 
@@ -138,6 +138,6 @@ def _check_header(name: str, value: str) -> None:
 @lru_cache(maxsize=1024)
 def _check_name(name: str) -> None:
     if not _TOKEN.fullmatch(name):
-        raise EgressRefusedError("the request", "has a header whose name is no name: letters, digits and hyphens only")
+        raise EgressRefusedError("the request", "has an invalid header name: letters, digits and hyphens only")
     if name.lower() in _RESERVED:
         raise EgressRefusedError("the request", f"sets the header {name}, which is made from the URL and the body")

@@ -1,4 +1,4 @@
-"""What went wrong on the way, as a kind and a few words that people understand.
+"""Failures on the way, as a kind and a few words that people understand.
 
 The texts of the errors underneath are not passed on, since they may repeat a URL or what the other side sent. Only
 their type, their number and OpenSSL's own words about a certificate are used.
@@ -14,8 +14,8 @@ from typing import Final
 from noonbell.errors import EgressFailedError
 
 _WORDS: Final = {
-    errno.EHOSTUNREACH: "there is no way to the host",
-    errno.ENETUNREACH: "there is no way to its network",
+    errno.EHOSTUNREACH: "the host cannot be reached",
+    errno.ENETUNREACH: "its network cannot be reached",
     errno.ECONNRESET: "the connection was reset",
     errno.EPIPE: "the connection was closed",
     errno.ECONNABORTED: "the connection was aborted",
@@ -49,7 +49,7 @@ def failure_of(error: BaseException, where: str) -> EgressFailedError:
 
 
 def _verify_message(error: ssl.SSLCertVerificationError) -> str:
-    # "Hostname mismatch, certificate is not valid for …" repeats the host, which may be told; cut all the same
+    # "Hostname mismatch, certificate is not valid for …" repeats the host, which may be shown; cut all the same
     return str(getattr(error, "verify_message", "") or "no reason given")[:200]
 
 

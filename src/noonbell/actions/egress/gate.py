@@ -1,12 +1,12 @@
-"""`Egress`, the one way out: every connection that leaves on somebody else's word is made here.
+"""`Egress`, the one way out: every connection whose target a user chose is made here.
 
 The way of a connection:
 
-    1. The host is read strictly (`hosts`), so that nobody down the line reads it differently.
+    1. The host is read strictly (`hosts`), so that no library down the line reads it differently.
     2. A name is looked up, once, in `look_up`; a literal address needs no look-up.
     3. Every address is judged (`policy`). One bad address refuses the whole name: an honest name has no such mix, and
        to use the good ones would let the order of an answer decide.
-    4. The socket is made for an address that passed. There is no second look-up, so an answer that changes in between
+    4. The socket is made for an address that passed. It is not looked up again, so an answer that changes in between
        is never seen. `open_socket` judges once more, since clients do not ask a resolver about literal addresses.
 
 Redirects begin again at 1. What is not promised: that an address that passed is harmless, or, with a proxy, what the
@@ -44,8 +44,8 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Host name and port to the texts of its addresses; raises OSError where there is none."""
 
 _MOST_ADDRESSES: Final = 64
-# As many as there are requests under way by default; a name server that answers nobody holds up those who ask it.
-_askers: Final = ResolverThreads(256)
+# As many as there are requests under way by default; a name server that does not answer holds up its callers.
+_resolvers: Final = ResolverThreads(256)
 
 
 class ApprovedRoute(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ current_passage: ContextVar[ApprovedRoute | None] = ContextVar("noonbell_egress_
 
 async def look_up(host: str, port: int) -> Sequence[str]:
     """Ask the system's resolver. The only place of the package that does."""
-    found = await _askers.ask(
+    found = await _resolvers.ask(
         lambda: socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_ADDRCONFIG
         )
@@ -122,7 +122,7 @@ class Egress:
         """
         family, kind, protocol, _, sockaddr = address_info
         if family not in (socket.AF_INET, socket.AF_INET6):
-            raise EgressRefusedError("the socket", f"of family {family!r:.50} is no way out; only IPv4 and IPv6 are")
+            raise EgressRefusedError("the socket", f"of family {family!r:.50} is not allowed; only IPv4 and IPv6 are")
         port = int(sockaddr[1])
         address = _read_address(str(sockaddr[0]), f"port {port}")
         passage = current_passage.get()
@@ -142,7 +142,7 @@ class Egress:
 
         Raises:
             EgressRefusedError: the host or one of its addresses may not be reached.
-            EgressFailedError: no address answered; `kind` tells how the last one failed.
+            EgressFailedError: no address answered; `kind` says how the last one failed.
         """
         where = read_host(host).at(read_port(port, host[:100]))
         context = ssl if isinstance(ssl, tls.SSLContext) else self._verified() if ssl else None
@@ -199,7 +199,7 @@ class Egress:
         return make_session(self, limit=limit, limit_per_host=limit_per_host, **options)
 
     def client(self, *, limit: int = 100, limit_per_host: int = 0) -> AiohttpClient:
-        """An `HttpClient` over such a session. To be made within a running loop, and closed by whoever made it."""
+        """Return an `HttpClient` over such a session. Call it within a running loop, and close the client."""
         from noonbell.actions.egress.client import AiohttpClient  # noqa: PLC0415 - as above
 
         return AiohttpClient(self, limit=limit, limit_per_host=limit_per_host)
@@ -213,7 +213,7 @@ def _read_address(text: str, where: str) -> Address:
     with contextlib.suppress(ValueError):
         if "%" not in text:
             return ip_address(text)
-    raise EgressRefusedError(where, "the look-up answered with something that is no plain address")
+    raise EgressRefusedError(where, "the look-up answered with something that is not a plain address")
 
 
 def _sockaddr(address: Address, port: int) -> tuple[Any, ...]:

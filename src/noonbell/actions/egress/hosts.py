@@ -55,7 +55,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """Host and port, which is all that may be told of a target."""
+        """Return host and port, which is all that may be shown of a target."""
         return self.host.at(self.port)
 
     @property
@@ -82,7 +82,7 @@ def read_host(text: str) -> Host:
     """The host that a text names, in canonical form.
 
     Raises:
-        EgressRefusedError: it is no host, or one written in a way that other programs may read differently.
+        EgressRefusedError: it is not a host, or written in a way that other programs may read differently.
     """
     shown = _CONTROL.sub("?", text[:100])
     if not text or len(text) > 1000:
@@ -97,7 +97,7 @@ def read_host(text: str) -> Host:
     if _NUMBER.fullmatch(labels[-1]):
         return _ipv4(text, shown)
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise EgressRefusedError(shown, "is no host name; a name is made of labels of letters, digits and hyphens")
+        raise EgressRefusedError(shown, "is not a host name; a name is made of labels of letters, digits and hyphens")
     return Host(name)
 
 
@@ -117,7 +117,7 @@ def _ipv6(text: str, shown: str) -> Host:
     try:
         address = IPv6Address(inner)
     except ValueError:
-        raise EgressRefusedError(shown, "is no IPv6 address and no name") from None
+        raise EgressRefusedError(shown, "is neither an IPv6 address nor a name") from None
     return Host(str(address), address)
 
 
@@ -131,7 +131,7 @@ def _to_ascii(text: str, shown: str) -> str:
     try:
         return idna.encode(text, uts46=True, std3_rules=True).decode("ascii")
     except UnicodeError:
-        raise EgressRefusedError(shown, "is no international host name") from None
+        raise EgressRefusedError(shown, "is not an international host name") from None
 
 
 @lru_cache(maxsize=4096)
@@ -139,7 +139,7 @@ def read_url(text: str) -> Target:
     """Take an http or https URL apart.
 
     Raises:
-        EgressRefusedError: it is no such URL, or its host is refused by `read_host`.
+        EgressRefusedError: it is not such a URL, or its host is refused by `read_host`.
     """
     if len(text) > _LONGEST_URL:
         raise EgressRefusedError("the URL", f"is longer than {_LONGEST_URL} characters")
@@ -155,7 +155,7 @@ def read_url(text: str) -> Target:
     host_text, port_text = _split_port(place)
     host = read_host(host_text)
     if ":" in host_text and not host_text.startswith("["):
-        raise EgressRefusedError(host.text, "an IPv6 address stands in brackets within a URL")
+        raise EgressRefusedError(host.text, "an IPv6 address must be in brackets within a URL")
     port = _PORTS[scheme] if port_text is None else _url_port(port_text, host)
     rest = found[3] if found[3].startswith("/") else "/" + found[3]
     return Target(scheme, host, port, rest, _userinfo(userinfo) if userinfo else None)
@@ -173,7 +173,7 @@ def _split_port(place: str) -> tuple[str, str | None]:
 
 def _url_port(text: str, host: Host) -> int:
     if not _PORT.fullmatch(text):
-        raise EgressRefusedError(host.text, "its port is no number from 1 to 65535")
+        raise EgressRefusedError(host.text, "its port is not a number from 1 to 65535")
     return read_port(int(text), host.text)
 
 

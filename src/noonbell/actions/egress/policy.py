@@ -1,6 +1,6 @@
-"""What may be reached: the operator's rules, and the verdict on an address.
+"""The egress policy: the operator's rules, and the verdict on an address.
 
-Everything that is not public is refused. `allow` makes exceptions, each written as narrowly as the operator likes:
+Everything that is not public is refused. `allow` makes exceptions, each as narrow as the operator writes it:
 
     10.20.0.0/16         every port of a network
     10.20.0.7            every port of an address
@@ -71,7 +71,7 @@ class EgressPolicy:
             raise EgressPolicyInvalidError("proxy", "(not shown)", error.reason) from None
 
     def check_host(self, host: Host) -> None:
-        """Refuse names that stand for metadata, before anybody is asked about them."""
+        """Refuse the names of metadata services, before they are looked up."""
         if host.text in METADATA_NAMES:
             raise EgressRefusedError(host.text, "a name of cloud metadata is never let through")
 
@@ -102,14 +102,14 @@ class EgressPolicy:
 
 @lru_cache(maxsize=4096)
 def _facts(address: Address) -> tuple[bool, tuple[tuple[Address, str], ...]]:
-    """Whether metadata is there or inside, and which layers of the address are not public, with what they are for."""
+    """Return whether metadata is there or inside, and the layers of the address that are not public, with their use."""
     layers = layers_of(address)
     uses = ((layer, special_use(layer)) for layer in layers)
     return any(layer in METADATA for layer in layers), tuple((layer, use) for layer, use in uses if use is not None)
 
 
 def _shown(address: Address, port: int, host: Host | None) -> str:
-    # what a name resolves to inside the operator's network is not told to whoever typed the name
+    # the address of a name inside the operator's network is not shown to the user who typed the name
     return host.at(port) if host is not None else Host(str(address)).at(port)
 
 
@@ -126,7 +126,7 @@ def _read_entry(entry: object) -> tuple[Network | Host, int | None]:
         try:
             return ip_network(entry), None
         except ValueError as error:
-            raise EgressPolicyInvalidError("allow", entry, f"is no network: {error}") from None
+            raise EgressPolicyInvalidError("allow", entry, f"is not a network: {error}") from None
     text, port = _split(entry)
     try:
         host = read_host(text)
@@ -147,7 +147,7 @@ def _split(entry: str) -> tuple[str, int | None]:
         return entry, None
     text, _, port = entry.rpartition(":")
     if not (port.isascii() and port.isdigit()):
-        raise EgressPolicyInvalidError("allow", entry, "its port is no number from 1 to 65535")
+        raise EgressPolicyInvalidError("allow", entry, "its port is not a number from 1 to 65535")
     return text, int(port)
 
 

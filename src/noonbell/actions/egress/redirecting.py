@@ -1,4 +1,4 @@
-"""What is sent after a redirect. Pure, and stricter than browsers.
+"""The request that follows a redirect. Pure, and stricter than browsers.
 
 Headers may hold secrets under any name, so another origin gets only those that are known to be harmless. A body may
 hold them too, and is never carried to another origin. https does not lead to http. The address of the new place is
@@ -45,13 +45,13 @@ def next_step(step: Step, status: int, place: str, *, read: Callable[[str], Targ
 
     Raises:
         EgressRefusedError: the place may not be reached.
-        EgressFailedError: `redirect`: following it would tell more than it should.
+        EgressFailedError: `redirect`: following it would disclose more than it should.
     """
     where = step.target.where
     try:
         joined = urljoin(step.target.url, place)
     except ValueError:
-        raise EgressFailedError("redirect", where, "it redirects to something that is no URL") from None
+        raise EgressFailedError("redirect", where, "it redirects to something that is not a URL") from None
     target = read(joined)
     if step.target.scheme == "https" and target.scheme == "http":
         raise EgressFailedError("redirect", where, "it redirects from https to http, which is not followed")

@@ -1,9 +1,9 @@
-"""Threads of their own for the questions that the system's resolver is asked.
+"""Separate threads for look-ups by the system's resolver.
 
 The resolver blocks, and a name server may take as long as it likes to answer. In the threads that an event loop has for
 everything, a few such names would keep all others waiting, and whatever else is done there. So there are threads for
-nothing but this, made as they are needed. They are daemons: a question that nobody waits for any more does not keep the
-process from ending. Whoever stops waiting before his question was put takes it back.
+nothing but this, made as they are needed. They are daemons: a look-up that is not awaited any more does not keep the
+process from ending. A look-up that is cancelled before it began is withdrawn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ResolverThreads:
         self._idle = 0
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """What `question` returns or raises."""
+        """Return what `question` returns, or raise what it raises."""
         answer: Future[T] = Future()
         with self._changed:
             self._waiting.append((answer, question))
@@ -49,7 +49,7 @@ class ResolverThreads:
                 continue
             try:
                 found = question()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to whoever asked
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
                 answer.set_exception(error)
             else:
                 answer.set_result(found)

@@ -6,7 +6,7 @@ and makes sockets through the gate, and the parser are aiohttp's; what is writte
 parts that were checked, and its body, in one piece.
 
 A request is sent once. Where anything goes wrong the connection is cut, with whatever of the request the other side has
-not taken: to wait until it is taken would be to wait for as long as the other side likes. It goes back to the pool only
+not taken: waiting for that could take as long as the other side likes. It goes back to the pool only
 when the whole answer was read, and is used again only if nothing came on it since: an answer that came unasked is not
 the next one's. Requests by way of a proxy go through a session.
 """
@@ -34,7 +34,7 @@ _NOT_IN_A_HEAD: Final = re.compile(r"[\r\n\0]")
 
 
 class WireLimits(NamedTuple):
-    """What an answer may be at most, before its body."""
+    """The limits on an answer before its body."""
 
     line_bytes: int
     headers: int
@@ -42,7 +42,7 @@ class WireLimits(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer whose body is still to be read. Whoever has it ends it, with `done` or `close`."""
+    """An answer whose body is still to be read. Its owner ends it with `done` or `close`."""
 
     status: int
     raw_headers: tuple[tuple[bytes, bytes], ...]
@@ -137,7 +137,7 @@ class Wire:
         raise aiohttp.ClientResponseError(way.request_info, (), message="Too many answers before the answer")
 
     def _new_way(self, origin: yarl.URL, ssl: tls.SSLContext | bool) -> aiohttp.ClientRequest:  # noqa: FBT001 - aiohttp's own kind of value
-        """What the pool has to know of a request: where it goes, and with which TLS."""
+        """Return the facts of a request that the pool needs: where it goes, and with which TLS."""
         return aiohttp.ClientRequest("GET", origin, session=self._session, ssl=ssl, loop=asyncio.get_running_loop())
 
 

@@ -4,7 +4,7 @@ Schedules, audit events, plans and the records of attempts all follow it. Creden
 
 - the value of a header or query parameter whose name has a word such as `token`, `secret`, `auth`, `cookie`,
   `password`, `signature` or `credential`, or ends in `key`: `X-Auth-Token`, `apiKey`, `X-Amz-Signature`;
-- the password of a URL, or its user where there is no password beside it: `https://TOKEN@example.org/`.
+- the password of a URL, or its user if it has no password: `https://TOKEN@example.org/`.
 
 A name that the rule does not know well is rather hidden than shown; the exceptions are names that are in common use and
 hold no credential, such as `Idempotency-Key`. Bodies are not looked at.
@@ -23,7 +23,7 @@ HIDDEN: Final = "***"
 # `XSRFToken` has the words xsrf and token, `X-Amz-Signature` x, amz and signature.
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", re.ASCII)
 _WORDS: Final = frozenset("auth authentication bearer creds csrf hmac jwt otp pass pat psw pw pwd sig xsrf".split())
-# Anywhere in the name, without what stands between its words.
+# Anywhere in the name, without the separators of its words.
 _PIECE: Final = re.compile(
     r"secret(?!ar)|cookie|passw|passphrase|passcode|credential|signature|authorization|sess(?:ion)?id"
     r"|(?:access|auth|bearer|refresh|session)tokens"
@@ -49,7 +49,7 @@ _SCHEME_SHOWN: Final = frozenset({"basic", "bearer"})
 
 @lru_cache(maxsize=4_096)
 def is_credential_header(name: str) -> bool:
-    """Whether the value of a header with this name is a credential."""
+    """Return whether the value of a header with this name is a credential."""
     words = [word.lower() for word in _WORD.findall(name.replace("OAuth", "Oauth"))]
     if not words or _HARMLESS.fullmatch(name):
         return False
@@ -61,17 +61,17 @@ def is_credential_header(name: str) -> bool:
 
 
 def is_credential_parameter(name: str) -> bool:
-    """Whether the value of a query parameter with this name is a credential."""
+    """Return whether the value of a query parameter with this name is a credential."""
     return name.lower() in _PARAMETERS or is_credential_header(name)
 
 
 def user_is_credential(password: object) -> bool:
-    """Whether the user beside this password is the credential: a token, with no password or a stand-in for one."""
+    """Return whether the user with this password is the credential: a token, with no or only a dummy password."""
     return password is None or (isinstance(password, str) and password.lower() in _NO_PASSWORDS)
 
 
 class InUrl(NamedTuple):
-    """Where a credential stands in a URL. `part` is user, password, or the name of a parameter."""
+    """The place of a credential in a URL. `part` is user, password, or the name of a parameter."""
 
     part: str
     begin: int
@@ -80,7 +80,7 @@ class InUrl(NamedTuple):
 
 
 def credentials_in_url(url: str) -> Iterator[InUrl]:
-    """The places of credentials in a URL, from left to right. References to secrets at such a place are found too."""
+    """The places of credentials in a URL, from left to right. References to secrets there are found as well."""
     at = 0
     if authority := _AUTHORITY.match(url):
         at = authority.end()

@@ -4,7 +4,7 @@ Pages do not show them, and the API does not show them to keys that may only rea
 are credentials.
 
 A form has KEPT in place of each. A value that is left alone stays as it is stored, as long as the request goes to the
-same host: it does not follow a changed address. A value that only refers to secrets is no credential,
+same host: it does not follow a changed address. A value that only refers to secrets is not a credential,
 and is shown.
 """
 
@@ -43,7 +43,7 @@ class Written(NamedTuple):
     place: str
     label: str
     value: str
-    before: str = ""  # what stands in front of the credential itself, such as "Bearer "
+    before: str = ""  # the text in front of the credential itself, such as "Bearer "
 
     @property
     def suggestion(self) -> str:
@@ -53,7 +53,7 @@ class Written(NamedTuple):
 
     @property
     def field(self) -> str:
-        """The field of the action that it stands in, or near."""
+        """Return the field of the action that has the credential, or the nearest one."""
         part = self.place.partition(":")[0]
         return {"header": "action.headers", "query": "action.query", "url": "action.url"}.get(
             part, f"action.auth.{part}"
@@ -70,7 +70,7 @@ class _Found(NamedTuple):
 
 
 def is_plain(text: object) -> bool:
-    """Whether a text is a credential itself, and not only the names of secrets."""
+    """Return whether a text is a credential itself, and not only the names of secrets."""
     if not isinstance(text, str):
         return text is not None
     found = _SCHEME.fullmatch(text.strip())
@@ -94,7 +94,7 @@ def _written(found: _Found) -> Written:
 
 
 def _places(action: Mapping[str, Any]) -> Iterator[_Found]:
-    """All places of an action where a credential may stand, with what stands there: literal, reference or nothing."""
+    """Yield all places of an action for a credential, with their content: a literal, a reference or nothing."""
     for name, value in _mapping(action, "headers").items():
         if is_credential_header(name):
             yield _Found(f"header:{name}", name, ("headers", name), value)
@@ -225,7 +225,7 @@ def veiled(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unveiled(action: dict[str, Any], stored: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What was typed, with what is stored wherever KEPT was left alone.
+    """Return the typed action, with the stored credential wherever KEPT was left alone.
 
     Raises:
         ScheduleInvalidError: nothing is kept there, or it is kept for another host.
@@ -235,7 +235,7 @@ def unveiled(action: dict[str, Any], stored: Mapping[str, Any] | None) -> dict[s
         if one.before + one.value != KEPT:
             continue
         if stored is None or one.place not in kept:
-            raise ScheduleInvalidError(one.field, one.label, "is to be typed: nothing is kept for it")
+            raise ScheduleInvalidError(one.field, one.label, "must be typed: no value is stored for it")
         if _origin(action) != _origin(stored):
             reason = f"is kept for {_origin(stored)} and does not go to another host: type it again"
             raise ScheduleInvalidError(one.field, one.label, f"({one.label}) {reason}")
@@ -247,13 +247,13 @@ def unveiled(action: dict[str, Any], stored: Mapping[str, Any] | None) -> dict[s
 def _require_nothing_kept(action: Mapping[str, Any]) -> None:
     """Refuse KEPT where no credential stands any more, such as in front of a password that was added."""
     if KEPT in str(action.get("url", "")):
-        raise ScheduleInvalidError("action.url", "(not shown)", "has dots that stand for nothing: type it again")
+        raise ScheduleInvalidError("action.url", "(not shown)", "hides a value where none is stored: type it again")
     if _mapping(_mapping(action, "auth"), "basic").get("user") == KEPT:
-        raise ScheduleInvalidError("action.auth.basic.user", "(not shown)", "is to be typed: nothing is kept for it")
+        raise ScheduleInvalidError("action.auth.basic.user", "(not shown)", "must be typed: no value is stored for it")
 
 
 def _origin(action: Mapping[str, Any]) -> str:
-    """Where a request goes: scheme, host and port."""
+    """Return the target of a request: scheme, host and port."""
     try:
         parts = urlsplit(str(action.get("url", "")))
     except ValueError:

@@ -1,7 +1,7 @@
-"""What may be written of an `http` action, and the form in which it is stored.
+"""The definition of an `http` action, as it may be written and as it is stored.
 
     method            GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS; GET, or POST where there is a body
-    url               http or https, with a host that is no secret (or all of it, from its beginning)
+    url               http or https, with a host that is not a secret (or all of it, from its beginning)
     headers           names and texts
     query             names and values, added to the URL's own
     body              {"text": …}, {"json": …} or {"form": {…}}; a text alone is a text
@@ -13,7 +13,7 @@
     auth              {"basic": {"user": …, "password": …}} or {"bearer": …}
     sign              whether requests are signed; where it is left out, they are if there is a master key
 
-`${secrets.NAME}` may stand in url, headers, query, body and auth. What has its default is left out of what is stored.
+`${secrets.NAME}` is allowed in url, headers, query, body and auth. What has its default is left out of what is stored.
 Whether a secret exists, and whether the host may be reached, is found out when a request is sent.
 """
 
@@ -92,7 +92,7 @@ def check_http(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_authorization(checked: Mapping[str, Any]) -> None:
-    """Refuse two ways of saying who one is."""
+    """Refuse two ways of authentication."""
     ways = [
         name
         for name, there in (
@@ -103,7 +103,7 @@ def _check_authorization(checked: Mapping[str, Any]) -> None:
         if there
     ]
     if len(ways) > 1:
-        raise ScheduleInvalidError(ways[0], "(not shown)", f"cannot stand beside {ways[1]}; use one")
+        raise ScheduleInvalidError(ways[0], "(not shown)", f"cannot be combined with {ways[1]}; use one")
 
 
 def _place(url: str) -> str:
@@ -127,7 +127,7 @@ def _url(value: object) -> str:
     url = encodable(field, value.strip())
     refer(url, "url", field)
     if not url.startswith("${"):
-        # as it will be read when the secrets stand in it: none of them can be in scheme, host or port
+        # as it will be read with the secrets filled in: none of them can be in scheme, host or port
         try:
             read_url(_ANY_REFERENCE.sub("x", url.replace("$${", "${")))
         except EgressRefusedError as error:
@@ -140,7 +140,7 @@ def _url(value: object) -> str:
 
 
 def refer(text: str, kind: Kind, field: str) -> Template:
-    """A text with references, read; what is wrong with one is told as an invalid field."""
+    """Return a text with its references read. A wrong reference raises an error about the field."""
     try:
         return Template(text, kind, field)
     except SecretReferenceError as error:
@@ -177,13 +177,13 @@ def _headers(value: object) -> dict[str, str]:
         field = f"action.headers.{name}"
         lower = name.lower()
         if not _NAME.fullmatch(name):
-            raise ScheduleInvalidError(field, name, "is no name of a header: letters, digits and hyphens")
+            raise ScheduleInvalidError(field, name, "is not a header name: letters, digits and hyphens")
         if lower in _MADE_FROM_THE_REST:
             raise ScheduleInvalidError(field, given, "cannot be set: it is made from the URL and the body")
         if lower in _OURS or lower.startswith("noonbell-"):
-            raise ScheduleInvalidError(field, given, "cannot be set: it tells the receiver of the run")
+            raise ScheduleInvalidError(field, given, "cannot be set: it identifies the run to the receiver")
         if lower in seen:
-            raise ScheduleInvalidError(field, given, "is there twice, whatever the case of its letters")
+            raise ScheduleInvalidError(field, given, "is given twice; upper and lower case count as the same")
         seen.add(lower)
         checked[name] = _header_value(field, given)
     return checked

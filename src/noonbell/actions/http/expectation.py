@@ -1,11 +1,11 @@
-"""Whether an answer is a success: its status, and what its body must say.
+"""Expectations of an answer, which decide whether it is a success: its status, and what its body must say.
 
     "expect_status": [200, "202-204"]                          2xx where it is left out
     "assert": {"contains": "done"}
     "assert": {"json_path": "$.state", "equals": "ready"}
     "assert": {"json_path": "$.error", "exists": false}
 
-Both kinds of assertion may stand together; then both must hold. A body that was cut is looked at as far as it came, and
+Both kinds of assertion may be combined; then both must hold. A body that was cut is looked at as far as it came, and
 cannot be read as JSON.
 """
 
@@ -30,7 +30,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """What is expected of an answer, ready to be compared."""
+    """The expectation of an answer, ready to be compared."""
 
     statuses: Ranges = USUAL_STATUSES
     contains: str | None = None
@@ -39,10 +39,10 @@ class Expectation(msgspec.Struct, frozen=True):
     exists: bool = True
     equals: Any = NOTHING
 
-    def complaint(self, answer: Incoming) -> tuple[str, str] | None:
-        """The kind (`status` or `assertion`) and the reason why it is no success; None where it is one."""
+    def failure(self, answer: Incoming) -> tuple[str, str] | None:
+        """Return the kind (`status` or `assertion`) and the reason of a failure, or None for a success."""
         if not any(low <= answer.status <= high for low, high in self.statuses):
-            return "status", f"it answered {answer.status}, and {_told(self.statuses)} was expected"
+            return "status", f"it answered {answer.status}, and {_ranges_text(self.statuses)} was expected"
         reason = self._unmet(answer)
         return None if reason is None else ("assertion", reason)
 
@@ -54,7 +54,7 @@ class Expectation(msgspec.Struct, frozen=True):
         try:
             found = value_at(answer.body, self.path)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return f"its body is no JSON{_as_far(answer)}"
+            return f"its body is not JSON{_as_far(answer)}"
         where = self.written_path
         if found is NOTHING:
             return f"its body has nothing at {where}" if self.exists else None
@@ -66,7 +66,7 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: true is not 1, at any depth."""
+    """Return whether two values are equal as JSON: true is not 1, at any depth."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
@@ -85,7 +85,7 @@ def _as_far(answer: Incoming) -> str:
     return ", as far as it was read" if answer.cut else ""
 
 
-def _told(statuses: Ranges) -> str:
+def _ranges_text(statuses: Ranges) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in statuses)
 
 
@@ -149,12 +149,12 @@ def _checked_path(value: Mapping[str, Any]) -> dict[str, Any]:
         raise ScheduleInvalidError("action.assert.exists", exists, "must be True or False")
     if "equals" in value:
         if not exists:
-            right = 'cannot stand beside "exists": false; what is not there equals nothing'
+            right = 'cannot be combined with "exists": false; what is not there equals nothing'
             raise ScheduleInvalidError("action.assert.equals", value["equals"], right)
         try:
             msgspec.json.encode(value["equals"])
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ScheduleInvalidError("action.assert.equals", value["equals"], f"is no JSON: {error}") from None
+            raise ScheduleInvalidError("action.assert.equals", value["equals"], f"is not JSON: {error}") from None
         checked["equals"] = value["equals"]
     elif not exists:
         checked["exists"] = False
@@ -162,7 +162,7 @@ def _checked_path(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def expectation_of(action: Mapping[str, Any]) -> Expectation:
-    """What a stored action expects."""
+    """Return the expectation of a stored action."""
     statuses: Sequence[int | str] = action.get("expect_status", ())
     wanted = action.get("assert", {})
     path = wanted.get("json_path")

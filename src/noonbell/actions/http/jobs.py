@@ -71,7 +71,7 @@ class HttpJobs:
         return Prepared(partial(self._run, stored, start), is_async=True, waits=True)
 
     def request_stop(self) -> None:
-        """Whoever waits for a slot will not begin any more."""
+        """Refuse a slot to all jobs that wait for one; they will not begin any more."""
         self.slots.take_back()
 
     async def close(self) -> None:
@@ -110,7 +110,7 @@ class HttpJobs:
     def _signs(self, job: HttpJob) -> bool:
         able = self._secrets is not None and self._secrets.usable
         if job.sign and not able:
-            reason = "the requests of this schedule are to be signed, and there is no master key to seal its keys with"
+            reason = "the requests of this schedule are to be signed, and no master key is configured to seal its keys"
             raise MasterKeyMissingError("the settings", reason)
         return able and job.sign is not False
 
@@ -127,33 +127,33 @@ class HttpJobs:
         answer: Incoming | None = None
         try:
             answer = await self._opened().fetch(request)
-            complaint = job.expectation.complaint(answer)
+            failure = job.expectation.failure(answer)
         except EgressError as error:
-            complaint = error.kind, f"{error.where}: {error.reason}"
+            failure = error.kind, f"{error.where}: {error.reason}"
         seconds = time.perf_counter() - began
         masker = self._masker(team_of(stored))
-        if complaint is not None:
-            complaint = complaint[0], masker.text(complaint[1])
-        facts = Facts(start, job.method, job.written_url, filled, request, answer, complaint, seconds)
+        if failure is not None:
+            failure = failure[0], masker.text(failure[1])
+        facts = Facts(start, job.method, job.written_url, filled, request, answer, failure, seconds)
         detail = await self._written(facts, masker)
-        if complaint is None:
+        if failure is None:
             return Finished(detail=detail)
         asked = None if answer is None else retry_after_us(answer.status, answer.headers, self._clock.now())
-        raise HttpJobFailedError(*complaint, detail, retry_after_us=asked)
+        raise HttpJobFailedError(*failure, detail, retry_after_us=asked)
 
     async def _failure(self, job: HttpJob, start: Start, team: str, kind: str, reason: str) -> HttpJobFailedError:
-        """What is raised where nothing was sent."""
+        """Return the error for an attempt that sent nothing."""
         masker = self._masker(team)
-        told = masker.text(reason)
-        facts = Facts(start, job.method, job.written_url, None, None, None, (kind, told), 0.0)
-        return HttpJobFailedError(kind, told, await self._written(facts, masker))
+        message = masker.text(reason)
+        facts = Facts(start, job.method, job.written_url, None, None, None, (kind, message), 0.0)
+        return HttpJobFailedError(kind, message, await self._written(facts, masker))
 
     async def _written(self, facts: Facts, masker: Masker) -> bytes:
         """The detail, ready to be kept.
 
         Large bodies take milliseconds to mask, which others should not wait for, and several times their size
-        meanwhile: so it is done beside the event loop, and for a few at a time. The threads are for nothing else, since
-        each that has once done this keeps some of the memory for the next time.
+        for that time: so it is done beside the event loop, and for a few at a time. The threads are for nothing else,
+        since each that has once done this keeps some of the memory for the next time.
         """
         if facts.size < LARGE:
             return pack(record(facts, masker))

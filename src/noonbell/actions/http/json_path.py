@@ -1,4 +1,4 @@
-"""Paths into JSON, a small language of our own: where a value stands, and nothing that could run.
+"""Paths into JSON, a small language of our own: the place of a value, and nothing that could run.
 
     $                 the whole
     $.a.b             the key "b" of the object at "a"; letters, digits, "_" and "-"
@@ -8,7 +8,7 @@
 No wildcards, filters, slices or functions: a path leads to one value or to none. Looking it up takes one step for each
 of its parts.
 
-A text of a megabyte may stand for a hundred thousand values, which take twenty times its size. So a text is not read
+A text of a megabyte may hold a hundred thousand values, which take twenty times its size. So a text is not read
 whole: `value_at` passes over what the path does not lead through, and reads what it leads to.
 """
 
@@ -37,14 +37,14 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
-"""What a path leads to where there is no value; JSON's null is one."""
+"""The result of a path that leads to no value; JSON's null is a value."""
 
 
 def parse_path(text: str) -> tuple[Step, ...]:
     """The steps of a path.
 
     Raises:
-        ValueError: it is no path; the message says where it goes wrong.
+        ValueError: it is not a path; the message says where it goes wrong.
     """
     if not text.startswith("$"):
         raise ValueError('must begin with "$", such as $.status or $.items[0].id')
@@ -91,7 +91,7 @@ def value_at(text: bytes, steps: tuple[Step, ...]) -> Any:
     """The value at a path in a JSON text, or NOTHING.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the text is no JSON, or one without measure.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the text is not JSON, or nested too deeply.
     """
     rest: bytes | msgspec.Raw = msgspec.json.decode(text, type=msgspec.Raw)  # is it JSON at all?
     for at, step in enumerate(steps):
@@ -112,7 +112,7 @@ _WANTED: Final = "wanted"
 
 @lru_cache(maxsize=1024)
 def _only(step: Step) -> type[msgspec.Struct]:
-    """A type that takes one value of an object or a list as it stands, and passes over the others."""
+    """Return a type that keeps one value of an object or a list undecoded, and skips the others."""
     wanted = (_WANTED, msgspec.Raw, msgspec.Raw())
     if isinstance(step, str):
         return msgspec.defstruct("Object", [wanted], rename={_WANTED: step})

@@ -1,4 +1,4 @@
-"""What is kept of an attempt: the request as it was sent, the answer as it came, the error; without secrets.
+"""The record of an attempt: the request as it was sent, the answer as it came, the error; without secrets.
 
     {"kind": "http",
      "request": {"method", "url", "headers": [[name, value]], "body"},
@@ -36,7 +36,7 @@ LARGE: Final = 65_536
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What is known of an attempt when it has ended. `sent` is None where it never came to a request."""
+    """The facts of an attempt that has ended. `sent` is None where it never came to a request."""
 
     start: Start
     method: str
@@ -55,7 +55,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
 
 
 def triggered_by(start: Start) -> str:
-    """Who asked for the run: `schedule`, `manual` or `api`."""
+    """Return the trigger of the run: `schedule`, `manual` or `api`."""
     if start.kind == "scheduled":
         return "schedule"
     return "api" if start.cause in ("api", "api_once", "api_retry") else "manual"
@@ -98,7 +98,7 @@ def _request(facts: Facts, masker: Masker) -> dict[str, Any]:
 
 
 def _response(answer: Incoming, masker: Masker) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    recorded: dict[str, Any] = {
         "status": answer.status,
         "headers": _headers(answer.headers, masker),
         "body": _body(answer.body, masker, cut=answer.cut),
@@ -106,10 +106,10 @@ def _response(answer: Incoming, masker: Masker) -> dict[str, Any]:
         "bytes": len(answer.body),
     }
     if answer.redirects:
-        told |= {"url": _url(answer.url, masker), "redirects": answer.redirects}
+        recorded |= {"url": _url(answer.url, masker), "redirects": answer.redirects}
     if answer.packed:
-        told["packed"] = masker.text(answer.packed)
-    return told
+        recorded["packed"] = masker.text(answer.packed)
+    return recorded
 
 
 def _headers(headers: Iterable[tuple[str, str]], masker: Masker) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """The request of one attempt, made from the definition, the secrets and the run. Nothing is sent here.
 
 A definition is read once and kept (`job_of`). Where it refers to no secret, all but the headers of the run is made once
-too. `Filled` is what was asked for; `outgoing` adds what tells the receiver of the run:
+as well. `Filled` is what was asked for; `outgoing` adds the headers that identify the run:
 
     Idempotency-Key, webhook-id, Noonbell-Scheduled-For, Noonbell-Attempt     always
     webhook-timestamp, webhook-signature                                      where there is a signer
@@ -85,8 +85,8 @@ class HttpJob:
         """The request with these secrets.
 
         Raises:
-            SecretError: a secret is missing, or cannot stand where it is referred to.
-            EgressRefusedError: the URL, which came from a secret, is none.
+            SecretError: a secret is missing, or not allowed where it is referred to.
+            EgressRefusedError: the URL, which came from a secret, is not a URL.
         """
         if self._ready is not None:
             return self._ready
@@ -116,7 +116,7 @@ class HttpJob:
         return None
 
     def outgoing(self, filled: Filled, headers: Mapping[str, str]) -> Outgoing:
-        """What is sent, with the headers of this attempt."""
+        """Return the request as it is sent, with the headers of this attempt."""
         return Outgoing(
             self.method, filled.url, (*filled.headers, *headers.items()), filled.body, self._connect, self._total,
             self._redirects, verify=self._verify,
@@ -126,7 +126,7 @@ class HttpJob:
 def headers_of_run(
     schedule_id: str, start: Start, body: bytes | None, now: int, signer: Signer | None
 ) -> dict[str, str]:
-    """What tells the receiver of the run, signed where there is a signer."""
+    """Return the headers that identify the run to the receiver, signed where there is a signer."""
     run = run_id(schedule_id, start.kind, start.run_for)
     if signer is None:
         return run_headers(run_id=run, scheduled_for=start.run_for, attempt=start.attempt)

@@ -15,7 +15,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
 def retry_after_us(status: int, headers: Sequence[tuple[str, str]], now: int) -> int | None:
-    """How many microseconds after `now` the answer asks to be tried again; None where it does not say.
+    """Return how many microseconds after `now` the answer asks to be tried again; None if it does not say.
 
     Written as seconds, or as a date by this machine's clock. What cannot be read, or lies in the past, says nothing.
     How long it may be is for the retry policy.

@@ -1,10 +1,10 @@
-"""How many requests are under way at once, over all and for each host, and whose turn is next.
+"""Slots, which bound the requests under way at once, over all and for each host, and order the waiting ones.
 
-Whoever finds no slot waits here, in a future: no thread, no connection. Slots that become free go round: among the
+A request without a slot waits here, in a future: no thread, no connection. Slots that become free go round: among the
 hosts that have a free slot, and for each host among the schedules that wait for it. So a schedule with a thousand
 waiting runs gets no more of a host than one with a single run, and a slow host holds `per_host` slots at most.
 
-`take_back` is for a stop: whoever waits, or comes later, is told that he will not begin (`NotStartedError`). What is
+`take_back` is for a stop: requests that wait, or come later, fail with `NotStartedError` and do not begin. What is
 under way goes on.
 """
 
@@ -19,7 +19,7 @@ from noonbell.errors import NotStartedError, ScheduleInvalidError
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
-    """How many requests of one engine may be under way: over all, and to one host."""
+    """Limits on the requests of one engine that are under way: over all, and to one host."""
 
     total: int = 256
     per_host: int = 16
@@ -32,7 +32,7 @@ class HttpLimits(msgspec.Struct, frozen=True):
 
 
 class _Host:
-    """One host: how many of its slots are taken, and who waits, by schedule in the order of their turns."""
+    """One host: its taken slots, and the waiting requests by schedule, in the order of their turns."""
 
     __slots__ = ("busy", "waiting")
 
@@ -60,7 +60,7 @@ class HttpSlots:
         self.limits = limits
         self._busy = 0
         self._hosts: dict[str, _Host] = {}
-        # hosts that have a free slot and somebody who waits; while it is not empty, all slots are taken
+        # hosts that have a free slot and a waiting request; while it is not empty, all slots are taken
         self._ready: OrderedDict[str, None] = OrderedDict()
         self._taken_back = False
 
@@ -86,7 +86,7 @@ class HttpSlots:
         if host is None:
             host = self._hosts[name] = _Host()
         if self._busy < self.limits.total and host.busy < self.limits.per_host:
-            # nobody can be waiting for this: whoever waits for a free slot of a host is given it at once
+            # no request can be waiting for this: one that waits for a free slot of a host gets it at once
             self._busy += 1
             host.busy += 1
             return False
@@ -112,7 +112,7 @@ class HttpSlots:
         self._tidy(name)
 
     def take_back(self) -> None:
-        """Whoever has no slot will not get one any more."""
+        """Refuse a slot to every request that has none, now and until `reopen`."""
         self._taken_back = True
         for name in list(self._hosts):
             host = self._hosts[name]
@@ -122,7 +122,7 @@ class HttpSlots:
         self._ready.clear()
 
     def reopen(self) -> None:
-        """Slots are to be had again."""
+        """Give out slots again."""
         self._taken_back = False
 
     def _pass_on(self) -> None:
@@ -140,7 +140,7 @@ class HttpSlots:
                 self._ready[name] = None
 
     def _tidy(self, name: str) -> None:
-        """Forget a host that nobody uses or waits for."""
+        """Forget a host that no request uses or waits for."""
         host = self._hosts.get(name)
         if host is not None and not host.busy and not host.waiting:
             del self._hosts[name]

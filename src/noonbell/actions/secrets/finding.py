@@ -68,7 +68,7 @@ class Finder(Generic[AnyStr]):
         return None
 
     def is_edge(self, text: AnyStr, at: int) -> bool:
-        """Whether there is a sign of base64 at this place, which may hold bits of what follows."""
+        """Return whether a sign of base64 is at this place, which may hold bits of what follows."""
         return at >= 0 and self._edge.match(text, at) is not None
 
     def _forms_from(self, first: AnyStr) -> re.Pattern[AnyStr]:
@@ -109,12 +109,12 @@ def _by_next_sign(rests: list[str]) -> str:
 
 
 def first_char(literal: str) -> str:
-    """What the literal of a first sign matches in text."""
+    """Return the character that the literal of a first sign matches in text."""
     return chr(_number(literal)) if literal.startswith(_NUMBERED) else literal[-1]
 
 
 def first_byte(literal: str) -> bytes:
-    """What the literal of a first sign matches first in bytes. A numbered one names a byte there, not a sign."""
+    """Return the first byte that the literal of a first sign matches. A numbered one names a byte, not a sign."""
     return bytes([_number(literal)]) if literal.startswith(_NUMBERED) else literal[-1].encode()[:1]
 
 

@@ -9,11 +9,11 @@ Patterns of each value:
   forms.
 - *hex*, either case, with or without separators between the bytes.
 
-And the whole of a longer value in small letters, as hosts and the names of headers are written.
+And the whole of a longer value in lowercase, as hosts and the names of headers are written.
 
 A sign that is itself the beginning of an escape (`%`, a backslash, `&`) can be read in two ways, and a pattern that
 tried both for each could be made to take forever by a hostile text. So each sign is read in one way, the longer, and
-the whole forms (plain, encoded once, encoded twice) stand beside as fixed texts.
+the whole forms (plain, encoded once, encoded twice) are added as fixed texts.
 
 A pattern is a row of tokens, each with the ways to write it as regular expressions. They hold no character class with a
 sign outside ASCII: encoded, they are patterns for bytes.
@@ -47,7 +47,7 @@ LURE_TOKENS: Final = 5
 _SHORTEST_LINE: Final = 16
 # So does a piece of a URL.
 _SHORTEST_PIECE: Final = 16
-# Hosts and names of headers are written in small letters. A short value could be a word then.
+# Hosts and names of headers are written in lowercase. A short value could be a word then.
 _SHORTEST_LOWERED: Final = 16
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:(?P<user>[^/?#\s]*)@)?[^/?#@\s]*(?P<tail>\S*)")
 _BETWEEN: Final = re.compile("[/?&=#]")
@@ -105,9 +105,9 @@ def patterns(value: str) -> Iterator[Pattern]:
 
 
 def url_parts(value: str) -> set[str]:
-    """What is secret in a URL by itself: the password, the path with its query, and every long piece of them.
+    """Return what is secret in a URL by itself: the password, the path with its query, and every long piece of them.
 
-    Whoever answers a request repeats its path, not its URL.
+    A server that repeats a request in its answer repeats the path, not the URL.
     """
     found = _URL.fullmatch(value)
     if found is None:
@@ -160,7 +160,7 @@ def _pieces(value: str) -> list[str]:
 
 
 def _fixed(form: str, size: int) -> Pattern:
-    """A text as it stands: a few tokens by which it is found, and the rest in one."""
+    """Return the pattern of a fixed text: a few tokens by which it is found, and the rest in one."""
     # signs outside ASCII are several bytes: their length in text and in bytes differs
     compared = form[:_ENOUGH_SIGNS] if form.isascii() else form
     tokens = tuple(Token((re.escape(piece),)) for piece in (*compared[:LURE_TOKENS], compared[LURE_TOKENS:]) if piece)

@@ -1,10 +1,10 @@
 """Master keys: a ring of versions, read from a file or from an environment variable.
 
 The text has one key a line, newest first, as `VERSION:KEY`: a whole number and 32 bytes in URL-safe base64. In a
-variable commas may stand for the line ends. Empty lines and lines that begin with # do not count. New records are
+variable commas may replace the line ends. Empty lines and lines that begin with # do not count. New records are
 sealed under the newest key; the older ones open what was sealed before.
 
-A key file is made with mode 0600 and never overwritten; one that others may read, or that belongs to somebody else, is
+A key file is made with mode 0600 and never overwritten; one that others may read, or that belongs to another user, is
 refused. Keys are never part of a message, a `repr` or a pickle. Nothing here protects the memory of the process.
 """
 
@@ -29,7 +29,7 @@ _LONGEST_TEXT: Final = 65_536
 _LATEST_VERSION: Final = 2**31 - 1
 _LINE: Final = re.compile(r"([1-9][0-9]{0,9}):([A-Za-z0-9_-]{43}=?)")
 _HEADING: Final = (
-    "# Master keys of Noonbell, newest first. Whoever has this file can read every secret that was sealed with it;\n"
+    "# Master keys of Noonbell, newest first. With this file every secret that was sealed with it can be read;\n"
     "# without it they are lost. Keep a copy apart from the database, and never in the same backup.\n"
 )
 
@@ -43,7 +43,7 @@ class KeyRing:
 
     def __init__(self, keys: Mapping[int, bytes]) -> None:
         if not keys:
-            raise MasterKeyMissingError("the key ring", "there is no key")
+            raise MasterKeyMissingError("the key ring", "no key found")
         for version, key in keys.items():
             if not 1 <= version <= _LATEST_VERSION:
                 raise MasterKeyError("the key ring", f"version {version} must be 1 to {_LATEST_VERSION}")
@@ -78,7 +78,7 @@ def new_ring() -> KeyRing:
 
 
 def parse_keys(text: str, source: str) -> KeyRing:
-    """Read the text of a key file or a variable. Errors name the line, never what stands in it."""
+    """Read the text of a key file or a variable. Errors name the line, never its text."""
     keys: dict[int, bytes] = {}
     previous: int | None = None
     for number, entry in _entries(text):
@@ -91,7 +91,7 @@ def parse_keys(text: str, source: str) -> KeyRing:
         previous = version
         keys[version] = _decoded(found[2], source, number)
     if not keys:
-        raise MasterKeyMissingError(source, "there is no key; make one with: noonbell keys new FILE")
+        raise MasterKeyMissingError(source, "no key found; make one with: noonbell keys new FILE")
     try:
         return KeyRing(keys)
     except MasterKeyError as error:
@@ -99,7 +99,7 @@ def parse_keys(text: str, source: str) -> KeyRing:
 
 
 def _entries(text: str) -> Iterator[tuple[int, str]]:
-    """What stands in the text, with the number of its line, without comments."""
+    """Return the lines of the text with their numbers, without comments."""
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.lstrip().startswith("#"):
             yield from ((number, entry.strip()) for entry in line.split(",") if entry.strip())
@@ -126,26 +126,26 @@ def find_keys(path: Path | None, environ: Mapping[str, str]) -> KeyRing | None:
 
 
 def read_keys(path: Path) -> KeyRing:
-    """Read a key file. It has to be a regular file of this user or of root that nobody else may open."""
+    """Read a key file. It has to be a regular file of this user or of root that no other user may open."""
     source = str(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise MasterKeyMissingError(source, "there is no such file; make it with: noonbell keys new FILE") from None
+        raise MasterKeyMissingError(source, "file not found; make it with: noonbell keys new FILE") from None
     except OSError as error:
         raise MasterKeyError(source, f"cannot be opened: {error.strerror}") from None
     try:
-        # asked of the open file, so that nobody can put another in its place in between
+        # asked of the open file, so that it cannot be replaced in between
         _check_private(os.fstat(descriptor), source)
         data = _all_of(descriptor)
     finally:
         os.close(descriptor)
     if len(data) > _LONGEST_TEXT:
-        raise MasterKeyError(source, f"is longer than {_LONGEST_TEXT} bytes; this is no key file")
+        raise MasterKeyError(source, f"is longer than {_LONGEST_TEXT} bytes; this is not a key file")
     try:
         return parse_keys(data.decode("ascii"), source)
     except UnicodeDecodeError:
-        raise MasterKeyError(source, "is not ASCII text; this is no key file") from None
+        raise MasterKeyError(source, "is not ASCII text; this is not a key file") from None
 
 
 def _check_private(facts: os.stat_result, source: str) -> None:
@@ -159,7 +159,7 @@ def _check_private(facts: os.stat_result, source: str) -> None:
 
 
 def _all_of(descriptor: int) -> bytes:
-    """What is in a file, up to one byte more than is allowed."""
+    """Return the content of a file, up to one byte more than is allowed."""
     data = b""
     while len(data) <= _LONGEST_TEXT and (piece := os.read(descriptor, _LONGEST_TEXT + 1 - len(data))):
         data += piece
@@ -183,7 +183,7 @@ def create_key_file(path: Path) -> KeyRing:
 def add_key(path: Path) -> KeyRing:
     """Put a fresh key on top of a key file: the old file or the whole new one is there, whenever this is cut short."""
     ring = read_keys(path).with_new_key()
-    # A link keeps pointing where it did. The fixed name is also the lock: two who add at once do not lose a key.
+    # A link keeps its target. The fixed name is also the lock: two processes that add at once do not lose a key.
     target = path.resolve()
     draft = target.with_name(target.name + ".new")
     try:
@@ -192,7 +192,7 @@ def add_key(path: Path) -> KeyRing:
         _sync_folder(target.parent)
     except FileExistsError:
         raise MasterKeyError(
-            str(path), f"{draft.name} stands beside it: another is adding a key, or was cut short; remove it then"
+            str(path), f"{draft.name} exists: another process is adding a key, or was cut short; remove it in that case"
         ) from None
     except OSError as error:
         draft.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The values that a process knows, by team, and the maskers made of them.
 
-A team's secrets are read together, opened once, and kept until their records change; whoever needs them may say how
-old that knowledge may be. A masker is made anew only when the set of values has changed, in a thread, because that
+A team's secrets are read together, opened once, and kept until their records change; a caller may say how
+old that knowledge may be. A masker is made again only when the set of values has changed, in a thread, because that
 takes several milliseconds for each value.
 
 A value that was replaced or removed is masked on: a request that was sent with it may still be answered. Of each name
@@ -27,7 +27,7 @@ _PAST_VALUES: Final = 8
 
 
 class Team:
-    """What is known of one team's secrets."""
+    """The known secrets of one team."""
 
     def __init__(self) -> None:
         self.records: dict[str, SealedSecret] = {}
@@ -64,7 +64,7 @@ class Team:
 
 
 class KnownSecrets:
-    """What is known of all teams. `elapsed` gives seconds on a clock that is never set."""
+    """The known secrets of all teams. `elapsed` gives seconds on a monotonic clock."""
 
     def __init__(self, store: SecretStore, vault: Vault, elapsed: Callable[[], float]) -> None:
         self._store = store
@@ -73,16 +73,16 @@ class KnownSecrets:
         self._teams: dict[str, Team] = {}
 
     async def team(self, team: str, *, not_older_seconds: float) -> Team:
-        """What is known, read again where it is older than that."""
+        """Return the team's secrets, read again where they are older than that."""
         known = self._teams.setdefault(team, Team())
         oldest = self._elapsed() - not_older_seconds
         if known.read_at is None or known.read_at < oldest:
             async with known.reading:
-                # whoever waited here may have got what he came for
+                # a concurrent read may have brought what this call needs
                 if known.read_at is None or known.read_at < oldest:
                     began, changes = self._elapsed(), known.changes
                     await known.learn(await self._store.list_secrets(team), self._vault.open)
-                    # a change that was made meanwhile may not have been seen
+                    # a change that was made during the read may not have been seen
                     known.read_at = began if changes == known.changes else None
         return known
 

@@ -41,7 +41,7 @@ _OTHER_LOGGERS: Final = ("asyncio", "aiohttp.client", "aiohttp.internal")
 
 
 class Masks(Protocol):
-    """What a filter needs: false where there is nothing to mask."""
+    """A masker as the filter needs it: false where there is nothing to mask."""
 
     def __bool__(self) -> bool: ...
 
@@ -80,19 +80,19 @@ class MaskingFilter(logging.Filter):
         if record.exc_info and not shown:
             shown = self._formatter.formatException(record.exc_info)
         if shown and (masked := self.masker.text(shown)) != shown:
-            # a formatter shows the text that it finds here; the error itself would be written out anew
+            # a formatter shows the text that it finds here; the error itself would be written out again
             record.exc_text, record.exc_info = masked, None
 
 
 class SecretSource(Protocol):
-    """Who knows secrets."""
+    """A source of known secrets."""
 
     @property
     def maskers(self) -> Sequence[Masker]: ...
 
 
 class _Process:
-    """All secrets that are known in this process, for as long as somebody knows them."""
+    """All secrets that are known in this process, for as long as a source has them."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -120,7 +120,7 @@ _FILTER: Final = MaskingFilter(_PROCESS)
 
 
 def process_filter() -> MaskingFilter:
-    """The filter of this process, for a handler that takes what other loggers send, too."""
+    """Return the filter of this process, for a handler that also takes what other loggers send."""
     return _FILTER
 
 

@@ -7,7 +7,7 @@ against that place. `nested` finds what is behind several layers of escapes. Whe
 goes.
 
 Mask first, then cut: half a secret at the end of a cut text is not a form of it. Where the text came cut, say so
-(`cut=True`), and an end that may be the beginning of a secret goes too.
+(`cut=True`), and an end that may be the beginning of a secret goes as well.
 
 What is not found: a value that was compressed, encrypted, hashed, turned round, changed in case, or split into parts
 that are written apart; `docs/secrets.md` has the whole list.
@@ -106,7 +106,7 @@ class Masker:
         return self.stream().finish(data, cut=cut) if self._values else data
 
     def after(self, data: bytes, begin: int) -> bytes:
-        """What follows the first `begin` bytes, masked. Of data that came cut in front these are at least `reach`."""
+        """Return what follows the first `begin` bytes, masked. Of data cut in front these are at least `reach`."""
         out: list[bytes] = []
         done = begin
         for start, end in _spans(self._in_bytes, self._nested, data):
@@ -130,7 +130,7 @@ class Masker:
         )
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where secrets stand in a text, in order; they may overlap."""
+        """Return the places of secrets in a text, in order; they may overlap."""
         return _spans(self._in_text, self._nested, text)
 
     def value(self, value: Any) -> Any:
@@ -212,7 +212,7 @@ class MaskingStream(Generic[AnyStr]):
         self._covered = 0  # so much of what is kept lies under a mask that has been handed out
 
     def feed(self, piece: AnyStr) -> AnyStr:
-        """What can be handed out now, masked."""
+        """Return what can be handed out now, masked."""
         text = self._kept + piece
         return self._advance(text, max(0, len(text) - self._reach))
 
@@ -271,7 +271,7 @@ def mask_by_all(text: str, maskers: Sequence[Masker]) -> str:
 
 
 def _spans(finders: Iterable[Finder[AnyStr]], nested: NestedForms, text: AnyStr) -> list[tuple[int, int]]:
-    """Where something was found, in order; finds may overlap."""
+    """Return the places of all finds, in order; they may overlap."""
     spans = nested.spans(text)
     for finder in finders:
         at = 0

@@ -42,7 +42,7 @@ _SHORTEST_BEGINNING: Final = 3
 _HEX: Final = "[0-9a-fA-F]"
 _PUNCTUATION: Final = r"[!-/:-@\[\]^-`{-~ ]"
 _SPECIAL: Final = ("\\", "%", "&", "\0")
-# Each alternative begins with a literal: that is how the search leaps over what is no escape.
+# Each alternative begins with a literal: that is how the search leaps over what is not an escape.
 _ESCAPE: Final = re.compile(
     rf"(\\\\*+(?:u[dD][89abAB]{_HEX}{{2}}\\++u[dD][c-fC-F]{_HEX}{{2}}|u{_HEX}{{4}}|u\{{{_HEX}{{1,6}}\}}|U{_HEX}{{8}}"
     rf"|x{_HEX}{{2}}|[0-3][0-7]{{2}}|[abfnrtv]|{_PUNCTUATION})?+"
@@ -69,7 +69,7 @@ _SAME: Final = {"+": " ", **{control: letter for letter, control in _SHORT.items
 
 
 class _Decoded(dict[str, str]):
-    """What each escape stands for; worked out when it is asked for the first time."""
+    """The decoded text of each escape, worked out at its first use."""
 
     def __missing__(self, escape: str) -> str:
         found = self[escape] = _decoded(escape)
@@ -77,18 +77,18 @@ class _Decoded(dict[str, str]):
 
 
 class _Layer(NamedTuple):
-    """Where the parts of a text begin before and after decoding; every second part is an escape."""
+    """The beginnings of the parts of a text, before and after decoding; every second part is an escape."""
 
     before: array[int]
     after: array[int]
 
     def begin(self, at: int) -> int:
-        """Where in the encoded text the character at this place begins."""
+        """Return the place in the encoded text at which the character at this place begins."""
         part = bisect_right(self.after, at) - 1
         return self.before[part] + (0 if part % 2 else at - self.after[part])
 
     def end(self, at: int) -> int:
-        """Where in the encoded text the character before this place ends."""
+        """Return the place in the encoded text at which the character before this place ends."""
         part = bisect_left(self.after, at) - 1
         return self.before[part + 1] if part % 2 else self.before[part] + at - self.after[part]
 
@@ -102,7 +102,7 @@ class NestedForms:
         self.reach = max((_LONGEST_ESCAPE * len(piece) for piece in self._pieces), default=0)
 
     def spans(self, text: str | bytes) -> list[tuple[int, int]]:
-        """Where values stand that are written with escapes, in order and apart. Texts without escapes have none."""
+        """Return the places of values with escapes, in order and apart. Texts without escapes have none."""
         data = _as_bytes(text)
         if not any(special in data for special in _SPECIAL):
             return []
@@ -118,7 +118,7 @@ class NestedForms:
         return _in_characters(text, data, _merged(found))
 
     def start_of_beginning(self, text: str | bytes) -> int:
-        """Where at the end of a cut text the first part of a value begins; the length of the text if there is none."""
+        """Return where the first part of a value begins at the end of a cut text, or else the length of the text."""
         tail = text[-self.reach :] if self.reach else text[:0]
         data = _as_bytes(tail)
         layers: list[_Layer] = []

@@ -43,7 +43,7 @@ class SealedSecret(msgspec.Struct, frozen=True, gc=False):
 
 
 class SecretFacts(msgspec.Struct, frozen=True, gc=False):
-    """What may be shown of a secret."""
+    """The facts of a secret that may be shown."""
 
     team: str
     name: str
@@ -54,10 +54,10 @@ class SecretFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class SecretStore(Protocol):
-    """Where sealed secrets live. It never sees a value."""
+    """A store of sealed secrets. It never sees a value."""
 
     async def put_secret(self, sealed: SealedSecret) -> bool:
-        """Write a version of a secret: the first, or the one after the stored one. False: somebody was quicker."""
+        """Write a version of a secret: the first, or the one after the stored one. False: another writer was first."""
 
     async def get_secrets(self, team: str, names: Sequence[str]) -> list[SealedSecret]:
         """Return those of the names that exist, each in its latest version."""

@@ -1,12 +1,12 @@
 """`${secrets.NAME}` in the URL, the headers and the body of a request.
 
-`$${` stands for a plain `${`. Any other `${` is refused, so that a slip of the pen is not sent to somebody. Names are
+`$${` is the escape of a plain `${`. Any other `${` is refused, so that a typing error is not sent anywhere. Names are
 checked when a text is parsed, and that they exist before anything is filled in: a request is sent whole or not at all.
 How a value is put in depends on the place:
 
 | place | a value is put in |
 | --- | --- |
-| url | percent-encoded, every sign but letters, digits and `-._~`; so it cannot add a path, a parameter or a host. At the very beginning of the URL it stands as it is, since it then holds scheme and host. In host and port it is refused otherwise: these are looked up in the open. |
+| url | percent-encoded, every sign but letters, digits and `-._~`; so it cannot add a path, a parameter or a host. At the very beginning of the URL it is put in as it is, since it then holds scheme and host. In host and port it is refused otherwise: these are looked up in the open. |
 | header | as it is; control characters are refused, and what Latin-1 cannot hold |
 | json | escaped, within the quotes of a string; elsewhere it is refused |
 | form | percent-encoded, a space as `+` |
@@ -90,7 +90,7 @@ def loosely_named(tree: Any) -> frozenset[str]:
 
 
 def fill_tree(tree: Any, place: str, values: Mapping[str, str]) -> Any:
-    """The tree with values in place of references, in keys too. Whoever encodes it escapes what needs to be."""
+    """Return the tree with values in place of references, also in keys. The encoder escapes what needs to be."""
     return _walked(tree, place, lambda template: template.fill(values))
 
 
@@ -124,7 +124,7 @@ def _parsed(text: str, kind: Kind, place: str) -> list[str | Reference]:
             raise SecretReferenceError(place, reason)
         name = found[1]
         if not NAME.fullmatch(name):
-            reason = f'"{name[:_LONGEST_SHOWN]}" is no name of a secret: letters, digits and "_", not a digit first'
+            reason = f'"{name[:_LONGEST_SHOWN]}" is not a name of a secret: letters, digits and "_", not a digit first'
             raise SecretReferenceError(place, reason)
         parts.append(Reference(name, _encoder(kind, text, found.start(), name, place)))
         at = found.end()
@@ -141,7 +141,7 @@ def _encoder(kind: Kind, text: str, at: int, name: str, place: str) -> Callable[
         return quote_plus
     if kind == "json":
         if not _within_json_string(text, at):
-            raise SecretReferenceError(place, f"${{secrets.{name}}} stands outside of a JSON string; put it in quotes")
+            raise SecretReferenceError(place, f"${{secrets.{name}}} is outside of a JSON string; put it in quotes")
         return lambda value: json.dumps(value)[1:-1]
     return lambda value: value
 
@@ -163,7 +163,7 @@ def _url_encoder(text: str, at: int, name: str, place: str) -> Callable[[str], s
     if at < host_end and at > user_end:
         raise SecretReferenceError(
             place,
-            f"${{secrets.{name}}} stands in the scheme, host or port, which cannot be kept secret; put it elsewhere",
+            f"${{secrets.{name}}} is in the scheme, host or port, which cannot be kept secret; put it elsewhere",
         )
     return lambda value: quote(value, safe="")
 

@@ -1,12 +1,12 @@
 """The secrets of a store: put, listed, removed, used in requests, moved to a new master key.
 
-Everything but `values` is for people and shows no value; `values` is for whoever fills in a request. Without a master
+Everything but `values` is for people and shows no value; `values` is for code that fills in requests. Without a master
 key nothing is stored and nothing is read.
 
-Rotation reads a page of records under older keys, wraps their data keys anew and writes those whose wrapping is still
+Rotation reads a page of records under older keys, wraps their data keys again and writes those whose wrapping is still
 the one that was read: a value that was replaced in the meantime is left as it is, being under the newest key already.
 So it can run beside any number of readers and writers, be stopped anywhere and be started again. A record that does
-not open is told and left alone.
+not open is reported and left alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_PASSES: Final = 10
 
 
 class Rotation(NamedTuple):
-    """What a rotation did: how many were wrapped anew, and (team, name) of those that do not open."""
+    """The result of a rotation: how many were wrapped again, and (team, name) of those that do not open."""
 
     rewrapped: int
     unreadable: list[tuple[str, str]]
@@ -56,10 +56,10 @@ class SecretRepository:
                 now=self._clock(),
                 created_at=None if known is None else known.created_at,
             )
-            # somebody else may have put a value, or removed the secret, since it was looked up
+            # another writer may have put a value, or removed the secret, since it was looked up
             if await self._store.put_secret(sealed):
                 return facts(sealed)
-        raise SecretInvalidError("name", f'"{name}" is being changed by others all the time; try again')
+        raise SecretInvalidError("name", f'"{name}" is being changed concurrently; try again')
 
     async def listed(self, team: str) -> list[SecretFacts]:
         return [facts(sealed) for sealed in await self._store.list_secrets(team)]
@@ -77,12 +77,12 @@ class SecretRepository:
         return {sealed.name: vault.open(sealed) for sealed in await self._store.get_secrets(team, wanted)}
 
     async def rotate(self, page: int = 100, *, progress: Callable[[int], None] | None = None) -> Rotation:
-        """Move every secret to the newest master key. `progress` is told how many have been wrapped anew so far."""
+        """Move every secret to the newest master key. `progress` gets how many have been wrapped again so far."""
         vault = self._opened()
         rewrapped = 0
         unreadable: list[tuple[str, str]] = []
         for _ in range(_MOST_PASSES):
-            # An instance that does not have the newest key yet may seal under an older one meanwhile: look again.
+            # An instance that does not have the newest key yet may seal under an older one in the meantime: look again.
             done, unreadable = await self._rotate_once(vault, page, rewrapped, progress)
             if done == rewrapped:
                 break
@@ -117,7 +117,7 @@ class SecretRepository:
 
 def missing_key() -> MasterKeyMissingError:
     return MasterKeyMissingError(
-        "the settings", "there is no master key, so no secret is stored or read; make one with: noonbell keys new FILE"
+        "the settings", "no master key, so no secret is stored or read; make one with: noonbell keys new FILE"
     )
 
 

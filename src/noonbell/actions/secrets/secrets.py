@@ -3,12 +3,12 @@
     secrets = Secrets(store, read_keys(Path("master.keys")), clock, actor="ann")
     await secrets.put("default", "TOKEN", "…")
 
-People put values in and see names, versions and times; no verb for people gives a value back. `resolve` is for whoever
-fills in a request, `masker` and `mask` for whoever writes something down. Without master keys nothing is stored or
-read, and there is nothing to mask.
+People put values in and see names, versions and times; no verb for people gives a value back. `resolve` is for code
+that fills in a request, `masker` and `mask` for code that writes something down. Without master keys nothing is stored
+or read, and there is nothing to mask.
 
 What this process changes counts at once, what another changes within a second; a name that is not known is looked up
-anew each time. A value that is known here is masked in the log lines of this package from then on (see `logs`).
+again each time. A value that is known here is masked in the log lines of this package from then on (see `logs`).
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Secrets:
 
     @property
     def usable(self) -> bool:
-        """Whether there is a master key."""
+        """Return whether a master key is configured."""
         return self._vault is not None
 
     def acting(self, actor: str) -> Secrets:
-        """The same secrets, for somebody else: the audit names him."""
+        """Return the same secrets in the name of another actor, whom the audit log then names."""
         view = copy(self)
         documents = SecretDocuments(self._store, self._clock.now, actor)
         vars(view).update(
@@ -85,7 +85,7 @@ class Secrets:
         """Store a secret, or a new value of one that is there.
 
         Raises:
-            MasterKeyMissingError: there is no master key; the message says how to make one.
+            MasterKeyMissingError: no master key is configured; the message says how to make one.
             SecretInvalidError: the name or the value cannot be stored.
         """
         facts = await self._book.put(team, name, value)
@@ -93,7 +93,7 @@ class Secrets:
         return facts
 
     async def list(self, team: str) -> Sequence[SecretFacts]:
-        """What may be shown of a team's secrets, by name."""
+        """List what may be shown of a team's secrets, by name."""
         return await self._book.listed(team)
 
     async def delete(self, team: str, name: str) -> bool:
@@ -104,10 +104,10 @@ class Secrets:
         return gone
 
     async def rotate(self, *, page: int = 100, progress: Callable[[int], None] | None = None) -> Rotation:
-        """Wrap everything that is sealed under older master keys anew, under the newest.
+        """Wrap again, under the newest master key, everything that is sealed under older ones.
 
-        It may run beside readers and writers, be stopped anywhere and started again. `progress` is told how many have
-        been wrapped anew so far. What does not open is told and left alone.
+        It may run beside readers and writers, be stopped anywhere and started again. `progress` gets how many have
+        been wrapped again so far. What does not open is reported and left alone.
         """
         total = Rotation(0, [])
         for kind in SEALED_KINDS:
@@ -116,14 +116,14 @@ class Secrets:
             done = await book.rotate(page, progress=_counted_from(total.rewrapped, progress))
             total = Rotation(total.rewrapped + done.rewrapped, total.unreadable + done.unreadable)
         if total.rewrapped and self._vault is not None:
-            await self._tell_rotation(total, self._vault.key_version)
+            await self._audit_rotation(total, self._vault.key_version)
         return total
 
-    async def _tell_rotation(self, done: Rotation, key_version: int) -> None:
+    async def _audit_rotation(self, done: Rotation, key_version: int) -> None:
         now = self._clock.now()
         facts = {"key_version": key_version, "rewrapped": done.rewrapped, "unreadable": len(done.unreadable)}
-        told = AuditEvent(now, "secrets.rotated", "secrets", self._actor, _encode(facts).decode())
-        await self._store.documents.write(audits=[told])
+        event = AuditEvent(now, "secrets.rotated", "secrets", self._actor, _encode(facts).decode())
+        await self._store.documents.write(audits=[event])
 
     # --- for requests ---------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Secrets:
         Afterwards `masker` knows them, and everything else of the team, also where no name is asked for.
 
         Raises:
-            MasterKeyMissingError: names are asked for, and there is no master key.
+            MasterKeyMissingError: names are asked for, and no master key is configured.
             SecretUnreadableError: one of them does not open.
         """
         wanted = {name for name in names if NAME.fullmatch(name)}
@@ -178,7 +178,7 @@ class Secrets:
         if self._known is not None:
             self._known.forget(team)
             if self._known.holds(team):
-                # at once: what was just put must not stand in the next log line
+                # at once: what was just put must not appear in the next log line
                 await self._known.team(team, not_older_seconds=FRESH_SECONDS)
 
     # --- signing keys ---------------------------------------------------------------------------------------------
@@ -187,12 +187,12 @@ class Secrets:
         """The keys that sign the requests of a schedule, newest first; the first is made when they are first asked for.
 
         Raises:
-            MasterKeyMissingError: there is no master key to seal them with.
+            MasterKeyMissingError: no master key is configured to seal them with.
         """
         return await self._sealing().of(schedule_id, team)
 
     async def made_signing_keys(self, schedule_id: str, team: str = DEFAULT_TEAM) -> Sequence[SigningKey]:
-        """As `signing_keys`, but none is made: where nobody has asked for the first yet, there is none."""
+        """Return the same as `signing_keys`, but make none: empty if the first was not requested yet."""
         return await self._sealing().made(schedule_id, team)
 
     async def rotate_signing_keys(

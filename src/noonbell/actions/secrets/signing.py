@@ -1,9 +1,9 @@
 """The signing keys of schedules and channels, sealed like secrets: one document for all keys of one of them.
 
-A schedule has no key until somebody asks for it. Replacing it leaves the old one signing beside the new for a while.
-Unlike secrets, signing keys can be shown: whoever receives the requests has to be given them.
+A schedule has no key until the first request for one. When it is replaced, old and new key both sign for a while.
+Unlike secrets, signing keys can be shown: the receiver of the requests needs them.
 
-A channel goes by "channel:" and its id, which no new schedule may have as its own. Whoever asks says for which team,
+A channel goes by "channel:" and its id, which no new schedule may have as its own. The caller names a team,
 and neither sees, changes nor drops the keys of another, under whatever id they are.
 """
 
@@ -44,7 +44,7 @@ class SigningKeys:
         self._kept: dict[tuple[str, str], tuple[float, tuple[SigningKey, ...]]] = {}  # by team and id
 
     def acting(self, actor: str) -> SigningKeys:
-        """The same keys, what is kept of them included; the audit names somebody else."""
+        """Return the same keys, their cache included, in the name of another actor, whom the audit log then names."""
         view = copy(self)
         vars(view).update(_documents=SecretDocuments(self._store, self._clock.now, actor, _KIND))
         return view
@@ -58,7 +58,7 @@ class SigningKeys:
         return in_use(await self._changed(schedule_id, team, lambda keys: keys or (new_key(now),)), now)
 
     async def made(self, schedule_id: str, team: str) -> list[SigningKey]:
-        """As `of`, and none where nobody has asked for the first yet."""
+        """Return the same as `of`, but make none: empty if the first was not requested yet."""
         known = next(iter(await self._documents.get_secrets(team, [schedule_id])), None)
         return [] if known is None else in_use(self._opened(known), self._clock.now())
 
@@ -78,13 +78,13 @@ class SigningKeys:
             known = next(iter(await self._documents.get_secrets(team, [schedule_id])), None)
             before = () if known is None else self._opened(known)
             after = change(before)
-            # somebody else may have changed them since they were looked up
+            # another writer may have changed them since they were looked up
             if after == before or await self._documents.put_secret(self._sealed(schedule_id, team, known, after)):
                 self._keep(schedule_id, team, after)
                 return after
         if known is None:
             raise SigningKeyError(f'another team has keys under "{schedule_id}"; choose another id')
-        raise SigningKeyError(f'the keys of "{schedule_id}" are being changed by others all the time; try again')
+        raise SigningKeyError(f'the keys of "{schedule_id}" are being changed concurrently; try again')
 
     def _opened(self, sealed: SealedSecret) -> tuple[SigningKey, ...]:
         return _decode(self._vault.open(sealed))

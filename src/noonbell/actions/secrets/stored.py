@@ -4,8 +4,8 @@ The document of a secret has the id "<team>/<name>", that of a schedule's signin
 the sealed record without what the document says itself. The document counts its writes and the secret its values, so a
 new wrapping raises the one version and not the other.
 
-A body that cannot be read stands for a record that does not open: it is listed, can be replaced or removed, and hides
-no other. Every change but a new wrapping is told in the audit, by name and version.
+A body that cannot be read counts as a record that does not open: it is listed, can be replaced or removed, and hides
+no other. Every change but a new wrapping is recorded in the audit log, by name and version.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SecretDocuments:
             await self._store.documents.write(
                 [self._write(sealed, found[0].version if found else 0)],
                 self._clock(),
-                [self._told(event, sealed.team, sealed.name, version=sealed.version)],
+                [self._audit_event(event, sealed.team, sealed.name, version=sealed.version)],
             )
         except DocumentConflictError:
             return False
@@ -86,9 +86,9 @@ class SecretDocuments:
     async def drop_secret(self, team: str, name: str) -> bool:
         if not await self.get_secrets(team, [name]):
             return False  # there may be one of another team: the id of signing keys does not name theirs
-        told = self._told("deleted", team, name)
+        audit = self._audit_event("deleted", team, name)
         removed = removals(self._kind, [self._id(team, name)])
-        return bool(await self._store.documents.write(audits=[told], removed=removed))
+        return bool(await self._store.documents.write(audits=[audit], removed=removed))
 
     async def secrets_under_other_keys(
         self, key_version: int, limit: int, after: tuple[str, str] | None = None
@@ -115,7 +115,7 @@ class SecretDocuments:
         try:
             return len(await self._store.documents.write(writes, self._clock()))
         except DocumentConflictError:
-            # somebody was quicker with one of them: the others go one by one
+            # another writer was quicker with one of them: the others go one by one
             return sum([await self._rewrapped(write) for write in writes])
 
     async def _rewrapped(self, write: DocumentWrite) -> int:
@@ -155,6 +155,6 @@ class SecretDocuments:
             kind=self._kind,
         )
 
-    def _told(self, event: str, team: str, name: str, **facts: int) -> AuditEvent:
+    def _audit_event(self, event: str, team: str, name: str, **facts: int) -> AuditEvent:
         detail = _encode({"team": team, "name": name, **facts}).decode()
         return AuditEvent(self._clock(), f"{self._kind}.{event}", self._id(team, name), self._actor, detail, team)

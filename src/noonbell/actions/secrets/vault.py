@@ -5,8 +5,8 @@
                                              master key
 
 So a record opens only as the secret that it was sealed as: changed bytes, and parts of other records, kinds or
-versions, are refused. Rotation wraps the data key anew and leaves the body alone. What cannot be noticed here is a
-whole old record that somebody with write access to the database put back, or one that was removed.
+versions, are refused. Rotation wraps the data key again and leaves the body alone. What cannot be noticed here is a
+whole old record that a user with write access to the database put back, or one that was removed.
 
 Nonces are random. That allows four thousand million wrappings under one master key, far more than there are secrets.
 """
@@ -111,13 +111,13 @@ class Vault:
 
 
 def _bound(kind: SealedKind, layer: str, team: str, name: str, *numbers: int) -> bytes:
-    """The identity as bytes. Lengths stand before the texts, so that no two identities give the same bytes."""
+    """Return the identity as bytes. Each text has its length in front, so that different identities stay different."""
     parts = [f"noonbell {kind} 1 {layer}", team, name, *map(str, numbers)]
     return b"".join(struct.pack(">I", len(data)) + data for data in (part.encode() for part in parts))
 
 
 def _padded(value: bytes) -> bytes:
-    """A mark and zeros up to the next step, so that the record does not tell the length."""
+    """Return a mark and zeros up to the next step, so that the record does not reveal the length."""
     return value + b"\x80" + bytes(-(len(value) + 1) % _PADDED_TO)
 
 

@@ -1,4 +1,4 @@
-"""Where messages go: a function of the program, a Redis stream, a table of PostgreSQL, Celery, an HTTP endpoint.
+"""Targets of messages: a function of the program, a Redis stream, a table of PostgreSQL, Celery, an HTTP endpoint.
 
 `declared` reads targets from the settings of the service; the others are one module each, and their libraries are
 imported with the first message. Listed here is what programs use.

@@ -1,7 +1,7 @@
 """Celery as a target: each message calls a task by its name.
 
-The id of the task is the id of the message, so that a repeat has the same one. Celery itself does not tell repeats
-apart: a task that must not be done twice compares `self.request.id`.
+The id of the task is the id of the message, so that a repeat has the same one. Celery itself does not recognise
+repeats: a task that must not be done twice compares `self.request.id`.
 
 Celery's client blocks, so it works in a thread, one at a time for each target, on a connection that is this target's
 alone. Its own retries are off: a message that the broker has not taken stays in the outbox and is sent again from
@@ -120,15 +120,15 @@ class CeleryTasks:
         if self._arguments == "data":
             return _Task(name, event["id"], (data,), {})
         if not isinstance(data, dict):
-            raise DeliveryError(repr(self), "its data is no object, and cannot be keyword arguments")
+            raise DeliveryError(repr(self), "its data is not an object, and cannot be keyword arguments")
         return _Task(name, event["id"], (), data)
 
     # --- in the thread --------------------------------------------------------------------------------------------
 
     async def _in_turn(self, work: Any) -> None:
-        """One thread at most: the next waits until the one that was given up has come back."""
+        """Run the work in a thread, one at most: raise TargetAwayError while one that was given up still runs."""
         if self._busy:
-            raise TargetAwayError(repr(self), "what was sent before has not come to an end")
+            raise TargetAwayError(repr(self), "an earlier send has not ended yet")
         self._busy = True
 
         def run() -> None:
@@ -154,9 +154,9 @@ class CeleryTasks:
             away = _is_away(error, producer.__connection__)
             self._drop()
             if away:
-                raise TargetAwayError(repr(self), self._told(error), arrived) from None
+                raise TargetAwayError(repr(self), self._error_text(error), arrived) from None
             self._sent.update(task.task_id for task in tasks[:arrived])
-            raise DeliveryError(repr(self), self._told(error)) from None
+            raise DeliveryError(repr(self), self._error_text(error)) from None
         self._sent.difference_update(task.task_id for task in tasks)
 
     def _send_one(self, task: _Task, producer: Any) -> None:
@@ -181,18 +181,18 @@ class CeleryTasks:
             raise TargetAwayError(repr(self), "celery is not installed; pip install noonbell[celery]") from None
         try:
             connection = app.connection_for_write(connect_timeout=self._timeout)
-            # Without a bound here its client would go on trying for ever, in a thread that nobody can stop.
+            # Without a bound here its client would go on trying for ever, in a thread that cannot be stopped.
             patience = {"max_retries": 0, **_deadlines(connection.transport_cls, self._timeout)}
             connection.transport_options = {**(connection.transport_options or {}), **patience}
             try:
                 connection.ensure_connection(max_retries=0, timeout=self._timeout)
                 producer = app.amqp.Producer(connection, auto_declare=False)
-                producer.channel  # noqa: B018 - opens it, so that a broker that refuses is told here
+                producer.channel  # noqa: B018 - opens it, so that a broker that refuses is noticed here
             except BaseException:
                 connection.release()
                 raise
         except Exception as error:  # noqa: BLE001 - as above
-            raise TargetAwayError(repr(self), self._told(error)) from None
+            raise TargetAwayError(repr(self), self._error_text(error)) from None
         self._producer = producer
 
     def _celery(self) -> Celery:
@@ -210,7 +210,7 @@ class CeleryTasks:
             with contextlib.suppress(Exception):  # it may be broken; there is nothing to be saved
                 producer.__connection__.release()
 
-    def _told(self, error: Exception) -> str:
+    def _error_text(self, error: Exception) -> str:
         url = self._app if isinstance(self._app, str) else str(self._app.conf.broker_write_url)
         return f"{type(error).__name__}: {cleaned(str(error), url)}"
 
@@ -224,7 +224,7 @@ def _require_names(task: object) -> None:
 
 
 def _is_away(error: Exception, connection: Any) -> bool:
-    """Whether it was the broker or the way to it, and any other task would have failed as well."""
+    """Return whether it was the broker or the way to it, and any other task would have failed as well."""
     names = {type(error).__name__, type(error.__cause__).__name__}
     # kombu's list for Redis has KeyError in it, for the sake of consumers; here that is a router's, or an exchange's
     if names & _REFUSED or isinstance(error, LookupError) or isinstance(error.__cause__, LookupError):
@@ -234,7 +234,7 @@ def _is_away(error: Exception, connection: Any) -> bool:
 
 
 def _deadlines(transport: object, seconds: float) -> dict[str, Any]:
-    """How a transport is told to give up, and to wait until the broker has a message for certain."""
+    """Return the options that make a transport give up in time, and wait until the broker has a message for certain."""
     name = str(transport)
     if "redis" in name or "sentinel" in name:
         return {"socket_timeout": seconds, "socket_connect_timeout": seconds}

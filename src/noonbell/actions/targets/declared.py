@@ -5,7 +5,7 @@
     url = "redis://:password@cache:6379/0"
     key = "events"
 
-`read_targets` checks all of them without opening anything: whatever is wrong is told with the path of its field, such
+`read_targets` checks all of them without opening anything: every problem is reported with the path of its field, such
 as `targets.bus.maxlen`, before the service starts. Addresses and headers, which may hold secrets, are never repeated.
 """
 
@@ -88,13 +88,13 @@ class DeclaredTarget(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """What may be seen of it by anybody: no passwords, no headers."""
+        """Return what every user may see of it: no passwords, no headers."""
         rest = (f"{key}={value}" for key, value in self.options.items() if key not in _SECRETIVE)
         return " ".join((f"{self.name}: {self.kind}", masked(self.options["url"]), *rest))
 
     @property
     def missing(self) -> str | None:
-        """What has to be installed for it; None where it is there."""
+        """Return what has to be installed for it; None if it is installed."""
         kind = _KINDS[self.kind]
         return (
             None if importlib.util.find_spec(kind.library) else f'{kind.library}: pip install "noonbell[{kind.extra}]"'

@@ -44,7 +44,7 @@ class Function:
         returned = self._function(event)
         if inspect.iscoroutine(returned):
             returned.close()
-            raise TypeError("it returned a coroutine, which nobody awaits in a thread; register an async def")
+            raise TypeError("it returned a coroutine, which is not awaited in a thread; register an async def")
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

@@ -1,6 +1,6 @@
 """An HTTP endpoint as a target.
 
-What it answers to a message that it refuses is told, cut short, to everybody who may see the schedule. Values of
+Its answer to a message that it refuses is shown, cut short, to every user who may see the schedule. Values of
 headers and of the address that it repeats are masked there, as far as they are long enough to be secrets.
 """
 
@@ -73,8 +73,8 @@ class HttpEndpoint:
         except NoonbellError as error:
             raise DeliveryError(repr(self), str(error)) from error
         if not 200 <= answer.status < 300:
-            told = self._masker.data(answer.body, cut=answer.cut)
-            said = told.decode("utf-8", "backslashreplace")[:_LONGEST_EXCERPT].strip()
+            excerpt = self._masker.data(answer.body, cut=answer.cut)
+            said = excerpt.decode("utf-8", "backslashreplace")[:_LONGEST_EXCERPT].strip()
             raise DeliveryError(repr(self), f"it answered {answer.status}{': ' + said if said else ''}")
 
     @cached_property
@@ -88,7 +88,7 @@ class HttpEndpoint:
 
 
 def _secrets_of(url: str, headers: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """What may be secret in a request: values of headers, of the query, user and password; whole and in their parts."""
+    """Yield what may be secret in a request: values of headers, of the query, user and password; whole and in parts."""
     for _, value in headers:
         scheme, _, credentials = value.strip().partition(" ")
         yield from (value, credentials, *_BETWEEN.split(credentials if scheme.isalpha() else value))
@@ -120,7 +120,7 @@ def _unpacked(credentials: str) -> str:
 
 
 def _long_enough(values: Iterable[str]) -> Iterator[str]:
-    """Those that can be masked: shorter ones turn up in ordinary text."""
+    """Return the texts that can be masked: shorter ones occur in ordinary text."""
     for value in values:
         try:
             check_value(value)

@@ -1,7 +1,7 @@
 """Blocking work in a thread of its own, awaited.
 
 The thread dies with the program: one that hangs must not keep the program from its end. It cannot be stopped either:
-who gives up waiting leaves it to itself, and what it returns then is nobody's.
+a caller that gives up waiting leaves it to itself, and its result is dropped.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _T = TypeVar("_T")
 
 
 async def in_own_thread(work: Callable[[], _T]) -> _T:
-    """What the work returns or raises."""
+    """Return what the work returns, or raise what it raises."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()
 
     def run() -> None:
         try:
             returned = work()
-        except BaseException as raised:  # noqa: BLE001 - whatever it is, it belongs to the one who waits
-            tell(_fail, done, raised)
+        except BaseException as raised:  # noqa: BLE001 - whatever it is, it belongs to the caller
+            call_in_loop(_fail, done, raised)
         else:
-            tell(_hand_over, done, returned)
+            call_in_loop(_hand_over, done, returned)
 
-    def tell(how: Callable[..., None], *what: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    def call_in_loop(how: Callable[..., None], *what: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             loop.call_soon_threadsafe(how, *what)
 
     threading.Thread(target=run, name="noonbell-target", daemon=True).start()
@@ -48,10 +48,10 @@ def _fail(done: asyncio.Future[_T], error: BaseException) -> None:
         return
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         done.set_exception(error)
-    else:  # a future takes no StopIteration, and an exit of the thread is no exit of the program
+    else:  # a future takes no StopIteration, and an exit of the thread does not end the program
         done.set_exception(ended_by(error))
 
 
 def ended_by(error: BaseException) -> DeliveryError:
-    """Return the failure of a function that raised something that is no Exception."""
+    """Return the failure of a function that raised something other than an Exception."""
     return DeliveryError("its function", f"it ended with {describe_error(error)}")

@@ -1,11 +1,11 @@
-"""A table of the user's own PostgreSQL as a target: his outbox, filled in batches.
+"""A table of the user's own PostgreSQL as a target: an outbox, filled in batches.
 
 One statement puts in all that is sent together, in the given order, and passes over ids that are there already: a
 repeat after a lost answer changes nothing, for as long as the row is kept. With it goes a NOTIFY, a hint that there is
-something to do; whoever consumes also looks by himself from time to time, since a hint may be lost.
+something to do; a consumer also polls from time to time, since a hint may be lost.
 
 The table is made by its owner, by `outbox_table()`. Nothing here relies on the session, so that a transaction pooler
-may stand in between.
+may be in between.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def _quoted(table: object) -> str:
     parts = table.split(".") if isinstance(table, str) else []
     if not 1 <= len(parts) <= 2 or not all(_NAME.fullmatch(part) for part in parts):
         raise ScheduleInvalidError(
-            "table", table, "must be a name of small letters, digits and _, such as noonbell_messages or app.messages"
+            "table", table, "must be a name of lowercase letters, digits and _, such as noonbell_messages or app.bell"
         )
     return str(table)
 
 
 def _is_away(error: Exception) -> bool:
-    """Whether any other message would have failed as well."""
+    """Return whether any other message would have failed as well."""
     state = getattr(error, "sqlstate", None)
     if not isinstance(state, str):
         return not isinstance(error, ValueError)  # the driver's word for a value that it cannot send
@@ -89,7 +89,7 @@ def _is_away(error: Exception) -> bool:
 class PostgresOutbox:
     """A table that messages are inserted into; see `outbox_table` for its columns.
 
-    `notify` is the channel that is notified of each batch; None notifies nobody. Needs the extra noonbell[postgres].
+    `notify` is the channel that is notified of each batch; None sends none. Needs the extra noonbell[postgres].
     The address is the operator's own and does not go through egress.
     """
 
@@ -115,9 +115,9 @@ class PostgresOutbox:
             "SELECT m, s, t, f::timestamptz, e::jsonb FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], "
             "$5::text[]) WITH ORDINALITY AS b (m, s, t, f, e, place) ORDER BY place ON CONFLICT (message_id) DO NOTHING"
         )
-        # one statement and so one transaction, also behind a pooler; nobody is told of a batch that was there already
-        told = "SELECT pg_notify($6, n::text) FROM (SELECT count(*) AS n FROM put) c WHERE n > 0"
-        self._put = put if notify is None else f"WITH put AS ({put} RETURNING 1) {told}"
+        # one statement and so one transaction, also behind a pooler; no notification for a batch that was there already
+        notification = "SELECT pg_notify($6, n::text) FROM (SELECT count(*) AS n FROM put) c WHERE n > 0"
+        self._put = put if notify is None else f"WITH put AS ({put} RETURNING 1) {notification}"
         self._db: _Connection | None = None
         self._turn = asyncio.Lock()
 
@@ -154,13 +154,13 @@ class PostgresOutbox:
         try:
             await db.execute(sql, *values)
         except Exception as error:  # noqa: BLE001 - what kinds there are is the driver's affair
-            told = f"{type(error).__name__}: {cleaned(str(error), self._url)}"
+            text = f"{type(error).__name__}: {cleaned(str(error), self._url)}"
             if not _is_away(error):
-                raise DeliveryError(repr(self), told) from None
+                raise DeliveryError(repr(self), text) from None
             self._drop()
-            raise TargetAwayError(repr(self), told) from None
+            raise TargetAwayError(repr(self), text) from None
         except BaseException:
-            self._drop()  # cancelled in the middle: what the server would answer next belongs to nobody
+            self._drop()  # cancelled in the middle: the next answer of the server would belong to no request
             raise
 
     async def _connected(self) -> _Connection:
@@ -178,8 +178,8 @@ class PostgresOutbox:
                 statement_cache_size=0,  # a statement prepared on one server of a pooler is unknown on the next
             )
         except Exception as error:  # noqa: BLE001 - as above
-            told = f"{type(error).__name__}: {cleaned(str(error), self._url)}"
-            raise TargetAwayError(repr(self), told) from None
+            text = f"{type(error).__name__}: {cleaned(str(error), self._url)}"
+            raise TargetAwayError(repr(self), text) from None
         return self._db
 
     def _drop(self) -> None:

@@ -1,8 +1,8 @@
-"""What a target is, and what all of them share: checks of their options, and addresses without secrets.
+"""The protocols of targets, and what all of them share: checks of their options, and addresses without secrets.
 
 A target is anything with `deliver` and `close`. A delivery has arrived when `deliver` returns, and anything it raises
 means that it is tried again. A message may come more than once: the `id` of its CloudEvent is the same each time, and
-is what a receiver tells repeats by.
+is how a receiver recognises repeats.
 
 A target that takes many messages in one round trip has `deliver_many` as well. It is all or nothing: when it raises,
 none is taken to have arrived, but for those that a TargetAwayError counts. That error says that the target as a whole
@@ -24,7 +24,7 @@ from noonbell.errors import ScheduleInvalidError
 
 @runtime_checkable
 class Target(Protocol):
-    """Somebody who takes messages."""
+    """A receiver of messages."""
 
     async def deliver(self, body: str) -> None:
         """Pass on a CloudEvent, JSON; return when it has arrived."""
@@ -37,7 +37,7 @@ class Target(Protocol):
 
 @runtime_checkable
 class BatchTarget(Target, Protocol):
-    """Somebody who takes many messages at once."""
+    """A receiver of many messages at once."""
 
     most_together: int
 
@@ -48,10 +48,10 @@ class BatchTarget(Target, Protocol):
 
 @runtime_checkable
 class ProbedTarget(Target, Protocol):
-    """Somebody who can be asked whether he is there."""
+    """A receiver that can be probed."""
 
     async def probe(self) -> str:
-        """How it is, in words; raises DeliveryError where it is not well. Sends no message."""
+        """Return its state in words; raise DeliveryError if it cannot take messages. Sends no message."""
         ...
 
 
@@ -63,8 +63,8 @@ class ChannelTarget(Target, Protocol):
         ...
 
 
-class ChannelDesk(Protocol):
-    """Where the targets of channels are found, which come and go while the program runs (see `noonbell.notify`)."""
+class ChannelDispatcher(Protocol):
+    """The targets of channels, which come and go while the program runs (see `noonbell.notify`)."""
 
     def target(self, name: str) -> ChannelTarget | None: ...
 
@@ -92,7 +92,7 @@ def masked(url: str) -> str:
 
 
 def cleaned(said: str, url: str) -> str:
-    """What a client says of a failure, without the address that it may repeat, password included."""
+    """Return a client's text of a failure without the address that it may repeat, password included."""
     said = said.replace(url, masked(url))
     try:
         password = urlsplit(url).password
@@ -107,7 +107,7 @@ def cleaned(said: str, url: str) -> str:
 
 
 def require_address(url: object, schemes: Sequence[str], example: str) -> None:
-    """Refuse what is no address of these schemes; the value is not repeated but for its scheme."""
+    """Refuse a value that is not an address of these schemes; of the value only the scheme is repeated."""
     scheme = url.partition("://")[0] if isinstance(url, str) and "://" in url else None
     if scheme not in schemes:
         shown = None if scheme is None else f"{scheme}://…"
@@ -115,13 +115,13 @@ def require_address(url: object, schemes: Sequence[str], example: str) -> None:
 
 
 def require_text(field: str, value: object) -> None:
-    """Refuse what is no text, or a blank one."""
+    """Refuse a value that is not a text, or is blank."""
     if not isinstance(value, str) or not value.strip():
         raise ScheduleInvalidError(field, value, "must be a text that is not blank")
 
 
 def require_seconds(field: str, value: object, *, least: float | None = None) -> None:
-    """Refuse what is no number of seconds above 0, or from `least`."""
+    """Refuse a value that is not a number of seconds above 0, or from `least`."""
     right = "must be a number of seconds above 0" if least is None else f"must be a number of seconds from {least:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ScheduleInvalidError(field, value, right)

@@ -159,8 +159,8 @@ class RedisStream:
                     retry=Retry(NoBackoff(), 1),
                 )
             except ValueError as error:
-                told = f"its address cannot be used: {cleaned(str(error), self._url)}"
-                raise TargetAwayError(repr(self), told) from None
+                text = f"its address cannot be used: {cleaned(str(error), self._url)}"
+                raise TargetAwayError(repr(self), text) from None
             self._put = self._client.register_script(_PUT)
         return self._client
 
@@ -171,9 +171,9 @@ class RedisStream:
 
 
 def _key_of_ids(key: str) -> str:
-    """A key beside the stream's, on the same server of a cluster.
+    """Return a second key next to the stream's, on the same server of a cluster.
 
-    There the hash tag decides: what stands between the first brace that opens and the first after it that closes. Where
+    There the hash tag decides: the text between the first brace that opens and the first after it that closes. Where
     that is nothing, the whole key decides; it becomes the tag then, which holds no closing brace.
     """
     opened = key.find("{")

@@ -1,4 +1,4 @@
-"""What a program means by what it registers as a target."""
+"""The interpretation of what a program registers as a target."""
 
 from __future__ import annotations
 
