@@ -85,7 +85,7 @@ class LiveChanges:
 
     @property
     def readers(self) -> int:
-        """Return how many are looking on."""
+        """Return the number of readers."""
         return self._readers
 
     def nudge(self) -> None:
@@ -187,7 +187,7 @@ class LiveChanges:
         published.set()
 
 
-_News = tuple[EventKind, str | None, dict[str, Any]]
+_NewEvent = tuple[EventKind, str | None, dict[str, Any]]
 
 
 class _Look:
@@ -210,7 +210,7 @@ class _Look:
         self._live = await self._live_now() or {}
         self.begun = True
 
-    async def new(self) -> list[_News]:
+    async def new(self) -> list[_NewEvent]:
         return [*await self._changes(), *await self._runs()]
 
     # --- the audit ------------------------------------------------------------------------------------------------
@@ -228,13 +228,13 @@ class _Look:
                 high = middle
         return low
 
-    async def _changes(self) -> list[_News]:
+    async def _changes(self) -> list[_NewEvent]:
         found = await self._store.audit.page(AuditFilter(), max(0, self._last_audit - _LOOK_BACK), _MOST_CHANGES)
-        news: list[_News] = []
+        events: list[_NewEvent] = []
         for number, event in found:
             if number not in self._seen_audits:
                 self._seen_audits.add(number)
-                news.append(("change", event.team, _change(event)))
+                events.append(("change", event.team, _change(event)))
                 if event.event.startswith("schedule."):
                     self._known.clear()  # its name may be another now
         if found:
@@ -243,12 +243,12 @@ class _Look:
         if len(found) == _MOST_CHANGES:
             self._last_audit = await self._newest_audit()
             self._seen_audits = set(range(self._last_audit - _LOOK_BACK, self._last_audit + 1))
-            news.append(("reset", None, {"reason": "too much was changed at once"}))
-        return news
+            events.append(("reset", None, {"reason": "too much was changed at once"}))
+        return events
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
-    async def _runs(self) -> list[_News]:
+    async def _runs(self) -> list[_NewEvent]:
         live = await self._live_now()
         ended = await self._store.history.latest_runs(None, _MOST_RUNS)
         fresh = [past for past in ended if _key(past.run) not in self._seen_runs]
@@ -257,19 +257,19 @@ class _Look:
                 self._see(_key(past.run))
             self._live = live or {}
             return [("reset", None, {"reason": "more runs than can be reported one by one"})]
-        news: list[_News] = []
+        events: list[_NewEvent] = []
         for key, (state, attempt) in live.items():
             if self._live.get(key) != (state, attempt):
-                news += await self._live_news(key, state, attempt)
+                events += await self._live_events(key, state, attempt)
         for past in reversed(fresh):
             self._see(_key(past.run))
             known = await self._of(past.run.sid)
             if known is not None:
-                news.append(("run", known.team, _ended(known, past.run)))
+                events.append(("run", known.team, _ended(known, past.run)))
         for key in self._live.keys() - live.keys():
-            news += await self._end_news(key)
+            events += await self._end_events(key)
         self._live = live
-        return news
+        return events
 
     async def _live_now(self) -> dict[LedgerKey, tuple[str, int]] | None:
         """The runs that are queued, running or waiting; None where they are more than are looked at."""
@@ -279,14 +279,14 @@ class _Look:
         rows = [dict(zip(_LIVE, row, strict=True)) for row in found]
         return {LedgerKey(row["run_for"], row["sid"], row["kind"]): (row["state"], row["attempt"]) for row in rows}
 
-    async def _live_news(self, key: LedgerKey, state: str, attempt: int) -> list[_News]:
+    async def _live_events(self, key: LedgerKey, state: str, attempt: int) -> list[_NewEvent]:
         known = await self._of(key.sid)
         if known is None:
             return []
         data = {**_named(known, key), "state": state, "attempts": attempt}
         return [("run", known.team, data)]
 
-    async def _end_news(self, key: LedgerKey) -> list[_News]:
+    async def _end_events(self, key: LedgerKey) -> list[_NewEvent]:
         """One that was alive at the last look, and for an instant further back than the latest runs go."""
         if key in self._seen_runs:
             return []
