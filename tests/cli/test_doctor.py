@@ -15,7 +15,7 @@ from noonbell import Schedules
 from noonbell.actions.secrets.keys import create_key_file
 from noonbell.cli.backend.protocol import EngineUp
 from noonbell.cli.connection_target import ConnectionTarget
-from noonbell.cli.doctor import Lanes, told_lanes
+from noonbell.cli.doctor import Lanes, lane_findings
 from tests.cli.conftest import At, StreamInFlight
 
 
@@ -120,7 +120,7 @@ def test_an_engine_that_is_alive_and_completes_no_poll(seconds: float, load: dic
         for seconds_ago in (seconds, seconds + 100)
     ]
     place = ConnectionTarget("memory://", None, as_json=False, now=now)
-    (found, *_) = told_lanes(Lanes(engines, {"default": 1}, more=False), place)
+    (found, *_) = lane_findings(Lanes(engines, {"default": 1}, more=False), place)
     assert found.level == level
     assert ("no engine of default has completed a poll for 61 s" in found.told) is (level == "wrong")
 

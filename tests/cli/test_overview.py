@@ -10,7 +10,7 @@ from rich.console import Console
 
 from noonbell.cli.backend.protocol import EngineUp
 from noonbell.cli.connection_target import ConnectionTarget
-from noonbell.cli.doctor import Lanes, told_lanes
+from noonbell.cli.doctor import Lanes, lane_findings
 from noonbell.cli.overview import Look, drawn
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -49,13 +49,13 @@ def test_of_many_engines_the_first_are_shown_and_the_others_counted() -> None:
 
 def test_the_doctor_names_the_processes_of_each_host() -> None:
     place = ConnectionTarget("sqlite:///x.db", None, as_json=False, now=NOW)
-    (found,) = told_lanes(Lanes([engine(1), engine(2), engine(3, "bob")], {"default": 5}, more=False), place)
+    (found,) = lane_findings(Lanes([engine(1), engine(2), engine(3, "bob")], {"default": 5}, more=False), place)
     assert found.told == "default has been up for 5 min, by 3 engines (ada, processes 1, 2; bob, process 3)"
-    (found,) = told_lanes(Lanes([engine(1, host=None)], {}, more=False), place)
+    (found,) = lane_findings(Lanes([engine(1, host=None)], {}, more=False), place)
     assert found.told == "default has been up for 5 min, by an engine"
 
 
 def test_the_doctor_says_that_not_all_schedules_were_looked_at() -> None:
     place = ConnectionTarget("sqlite:///x.db", None, as_json=False, now=NOW)
-    _, found = told_lanes(Lanes([engine(1)], {"default": 2_000, "reports": 1_000}, more=True), place)
+    _, found = lane_findings(Lanes([engine(1)], {"default": 2_000, "reports": 1_000}, more=True), place)
     assert (found.level, found.told.rpartition("; ")[2]) == ("wrong", "schedules of it: at least 1000")

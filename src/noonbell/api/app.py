@@ -98,12 +98,12 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(demo.router)
     app.router.routes.append(Route("/ping/{rest:path}", PingApp(service.monitors), include_in_schema=False))
     problems.install(app)
-    web.tell_missing(app)
-    _tell_what_is_invalid(app)
+    web.add_missing_pages(app)
+    _describe_validation(app)
     openapi.install(app)
     app.add_middleware(
         RequestMiddleware, largest_body=service.settings.largest_body_bytes, prefix=PREFIX, observe=measures.request,
-        admit=_asking_for_a_key(service), https=service.settings.is_https, stopping=service.stopping,
+        admit=_key_check(service), https=service.settings.is_https, stopping=service.stopping,
     )  # fmt: skip
     return app
 
@@ -127,7 +127,7 @@ async def _of_first_team(caller: Writing) -> None:
         raise problems.ProblemError(404, "There is no such address", kind="not-found")
 
 
-def _asking_for_a_key(service: Service) -> Callable[[Request], Awaitable[None]]:
+def _key_check(service: Service) -> Callable[[Request], Awaitable[None]]:
     """What is asked before the body of a request is read; pages ask for a session by themselves."""
 
     async def ask(request: Request) -> None:
@@ -138,7 +138,7 @@ def _asking_for_a_key(service: Service) -> Callable[[Request], Awaitable[None]]:
     return ask
 
 
-def _tell_what_is_invalid(app: FastAPI) -> None:
+def _describe_validation(app: FastAPI) -> None:
     async def invalid(request: Request, error: Exception) -> Response:
         return problems.answer(request, problems.of_validation(cast("RequestValidationError", error), request))
 

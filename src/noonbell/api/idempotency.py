@@ -88,7 +88,7 @@ class Attempt(msgspec.Struct, frozen=True):
 Do = Callable[[Attempt], Awaitable[Answer]]
 
 
-def told(status: int, model: ResponseBody, **headers: str) -> Answer:
+def as_answer(status: int, model: ResponseBody, **headers: str) -> Answer:
     """A model as an answer."""
     return Answer(status, model.model_dump_json(), {name.replace("_", "-"): value for name, value in headers.items()})
 

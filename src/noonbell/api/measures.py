@@ -116,11 +116,11 @@ def _of_engine(summary: Mapping[str, Any]) -> Iterator[Metric]:
         ("slot_wait", "How long attempts waited for an HTTP slot or a thread, of those that had to"),
     )
     for name, about in measured:
-        told = summary[name]
-        bounds = [float(bound) for bound in told["buckets"] if bound != "more"]
-        total = (told["mean_seconds"] or 0.0) * told["count"]
+        histogram = summary[name]
+        bounds = [float(bound) for bound in histogram["buckets"] if bound != "more"]
+        total = (histogram["mean_seconds"] or 0.0) * histogram["count"]
         family = HistogramMetricFamily(f"noonbell_{name}_seconds", about)
-        family.add_metric([], _cumulative(bounds, list(told["buckets"].values())), total)
+        family.add_metric([], _cumulative(bounds, list(histogram["buckets"].values())), total)
         yield family
 
 
@@ -142,11 +142,11 @@ def _of_timeline(counted: Mapping[str, int]) -> Iterator[Metric]:
 
 def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
     """As Prometheus has them: how many lay at or below each bound."""
-    told, sum_so_far = [], 0
+    buckets, sum_so_far = [], 0
     for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
         sum_so_far += count
-        told.append((bound, float(sum_so_far)))
-    return told
+        buckets.append((bound, float(sum_so_far)))
+    return buckets
 
 
 def _gauge(name: str, about: str, value: float, **labels: str) -> Metric:

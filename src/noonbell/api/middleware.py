@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from noonbell.access.addresses import counted_as
 from noonbell.api.paging import ESCAPED
 from noonbell.api.problems import ProblemError, answer, of_error
-from noonbell.api.tracing import request_span, tell
+from noonbell.api.tracing import record_outcome, request_span
 from noonbell.errors import NoonbellError, describe_error
 
 Scope = MutableMapping[str, Any]
@@ -107,7 +107,7 @@ class RequestMiddleware:
         with request_span(scope["method"], headers) as span:
             answering = _Answering(send, request_id, self._always)
             await self._answered(scope, receive, answering, headers)
-            tell(span, scope["method"], self._route(scope), answering.status)
+            record_outcome(span, scope["method"], self._route(scope), answering.status)
 
     async def _answered(self, scope: Scope, receive: Receive, answering: _Answering, headers: Headers) -> None:
         request_id = scope["noonbell.request_id"]
@@ -134,7 +134,7 @@ class RequestMiddleware:
                 logger.error("An answer broke off: %s", describe_error(error), extra=facts)  # noqa: TRY400 - whoever was answered has gone, mostly
         finally:
             seconds = time.perf_counter() - began
-            self._tell(scope, answering.status, seconds, request_id)
+            self._log_request(scope, answering.status, seconds, request_id)
 
     async def _admitted(self, scope: Scope, receive: Receive, answering: _Answering) -> bool:
         if self._admit is None:
@@ -188,7 +188,7 @@ class RequestMiddleware:
             return f"{self._prefix}{template}"  # a route does not know the prefix that it was included with
         return template
 
-    def _tell(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+    def _log_request(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         if self._observe is not None:
             self._observe(scope["method"], self._route(scope), status, seconds)
         caller = scope.get("noonbell.caller")

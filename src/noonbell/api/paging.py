@@ -114,6 +114,6 @@ class Paged(Protocol):
     def next_cursor(self) -> str | None: ...
 
 
-def told(model: type[T], page: Paged) -> PageOf[T]:
+def as_page(model: type[T], page: Paged) -> PageOf[T]:
     """A page of the library as an answer."""
     return PageOf(items=[model.model_validate(one) for one in page.items], next_cursor=page.next_cursor)

@@ -63,21 +63,21 @@ def read_text(text: str, now: int, timezone: str | None) -> Meant:
     return Meant(dict(found.fields), found.description, found.notes)
 
 
-def schedule_told(schedule: Schedule, understood: str | None = None) -> ScheduleResponse:
-    told = ScheduleResponse.model_validate(schedule)
-    told.description = described(schedule.type, schedule.spec, schedule.timezone)
-    told.editable = not schedule.managed_by.startswith(DECLARED_OWNERS)
-    told.lane = schedule.lane or None  # a declared task is on no lane that others share
+def schedule_response(schedule: Schedule, understood: str | None = None) -> ScheduleResponse:
+    response = ScheduleResponse.model_validate(schedule)
+    response.description = described(schedule.type, schedule.spec, schedule.timezone)
+    response.editable = not schedule.managed_by.startswith(DECLARED_OWNERS)
+    response.lane = schedule.lane or None  # a declared task is on no lane that others share
     if understood is not None:
-        told.understood = understood
-    return told
+        response.understood = understood
+    return response
 
 
-def for_caller(told: ScheduleResponse, caller: Caller) -> ScheduleResponse:
+def for_caller(response: ScheduleResponse, caller: Caller) -> ScheduleResponse:
     """What a caller may see of a schedule: a key that may only read sees no credentials that are written out."""
     if not caller.may("write"):
-        told.action = shown(told.action)
-    return told
+        response.action = shown(response.action)
+    return response
 
 
 def described(kind: str, spec: str, timezone: str) -> str | None:
@@ -93,9 +93,9 @@ def described(kind: str, spec: str, timezone: str) -> str | None:
         return None
 
 
-def declared_told(row: Mapping[str, Any]) -> ScheduleResponse:
+def declared_response(row: Mapping[str, Any]) -> ScheduleResponse:
     """Render the row of a task that a program has declared, as a schedule."""
-    return schedule_told(declared_record(row))
+    return schedule_response(declared_record(row))
 
 
 def not_editable(managed_by: str) -> ProblemError:

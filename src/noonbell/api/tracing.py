@@ -30,7 +30,7 @@ def request_span(method: str, headers: Mapping[str, str]) -> AbstractContextMana
     return span
 
 
-def tell(span: Any, method: str, route: str, status: int) -> None:
+def record_outcome(span: Any, method: str, route: str, status: int) -> None:
     """What became of the request."""
     if span is None or not span.is_recording():
         return

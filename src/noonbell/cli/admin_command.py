@@ -34,13 +34,13 @@ def create(name: str, team: str, scope: str, url: str, *, as_json: bool) -> None
     password = read_value("Password", as_json=as_json)
     if (team, scope) == (DEFAULT_TEAM, "admin"):
         user = with_access(url, lambda access: access.create_admin(name, password), as_json=as_json, create=True)
-        told = f'"{user.name}" may log in now, and look after all teams.'
+        message = f'"{user.name}" may log in now, and look after all teams.'
     else:
         user = with_access(
             url, lambda access: access.create_user(name, team, scope, password), as_json=as_json, create=True
         )
-        told = f'"{user.name}" may log in now to the team {user.team}, with the right to {user.scope}.'
-    _tell(told, {"name": user.name, "team": user.team, "scope": user.scope}, as_json=as_json)
+        message = f'"{user.name}" may log in now to the team {user.team}, with the right to {user.scope}.'
+    _print_result(message, {"name": user.name, "team": user.team, "scope": user.scope}, as_json=as_json)
 
 
 @command.command("link")
@@ -51,8 +51,8 @@ def link(name: str, url: str, *, as_json: bool) -> None:
     """Make a link by which NAME chooses a new password, once and within three days."""
     token = with_access(url, lambda access: access.new_password_link(name), as_json=as_json)
     path = f"/welcome/{name}/{token}"
-    told = f"Give this to {name}, behind the address of the service, and to nobody else: {path}"
-    _tell(told, {"name": name, "path": path}, as_json=as_json)
+    message = f"Give this to {name}, behind the address of the service, and to nobody else: {path}"
+    _print_result(message, {"name": name, "path": path}, as_json=as_json)
 
 
 @command.command("password")
@@ -63,7 +63,7 @@ def password(name: str, url: str, *, as_json: bool) -> None:
     """Give NAME a new password; whoever is logged in as NAME has to log in again."""
     chosen = read_value("New password", as_json=as_json)
     with_access(url, lambda access: access.set_password(name, chosen), as_json=as_json)
-    _tell(f'"{name}" has a new password.', {"name": name}, as_json=as_json)
+    _print_result(f'"{name}" has a new password.', {"name": name}, as_json=as_json)
 
 
 @command.command("delete")
@@ -73,7 +73,7 @@ def password(name: str, url: str, *, as_json: bool) -> None:
 def delete(name: str, url: str, *, as_json: bool) -> None:
     """Remove NAME, and end the sessions."""
     with_access(url, lambda access: access.delete_user(name), as_json=as_json)
-    _tell(f'"{name}" may not log in any more.', {"name": name}, as_json=as_json)
+    _print_result(f'"{name}" may not log in any more.', {"name": name}, as_json=as_json)
 
 
 @command.command("list")
@@ -83,7 +83,7 @@ def list_users(url: str, *, as_json: bool) -> None:
     """List those who may log in."""
     users = with_access(url, lambda access: access.list_users(), as_json=as_json)
     lines = [f"{user.name}  {user.scope}  of {user.team}  since {user.created_at:%Y-%m-%d}" for user in users]
-    _tell("\n".join(lines) or "Nobody yet.", [_user(user) for user in users], as_json=as_json)
+    _print_result("\n".join(lines) or "Nobody yet.", [_user(user) for user in users], as_json=as_json)
 
 
 @command.command("teams")
@@ -100,7 +100,7 @@ def teams(url: str, *, as_json: bool) -> None:
 
     listed = with_access(url, all_teams, as_json=as_json)
     lines = [team.name if team.title == team.name else f"{team.name}  {team.title}" for team in listed]
-    _tell("\n".join(lines), [{"name": team.name, "title": team.title} for team in listed], as_json=as_json)
+    _print_result("\n".join(lines), [{"name": team.name, "title": team.title} for team in listed], as_json=as_json)
 
 
 @command.command("add-team")
@@ -111,13 +111,13 @@ def teams(url: str, *, as_json: bool) -> None:
 def add_team(name: str, title: str | None, url: str, *, as_json: bool) -> None:
     """Make the team NAME."""
     team = with_access(url, lambda access: access.create_team(name, title), as_json=as_json, create=True)
-    told = f'The team "{team.name}" is there. Make its first key: noonbell api-keys create NAME --team {team.name}'
-    _tell(told, {"name": team.name, "title": team.title}, as_json=as_json)
+    message = f'The team "{team.name}" is there. Make its first key: noonbell api-keys create NAME --team {team.name}'
+    _print_result(message, {"name": team.name, "title": team.title}, as_json=as_json)
 
 
 def _user(user: User) -> dict[str, str]:
     return {"name": user.name, "team": user.team, "scope": user.scope, "created_at": user.created_at.isoformat()}
 
 
-def _tell(text: str, facts: object, *, as_json: bool) -> None:
+def _print_result(text: str, facts: object, *, as_json: bool) -> None:
     click.echo(json.dumps(facts, ensure_ascii=False) if as_json else text)

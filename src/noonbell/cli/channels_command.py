@@ -90,9 +90,9 @@ def _config(kind: str, given: tuple[str, ...], *, as_json: bool) -> dict[str, An
             raise CliError(f"--set {printable(one)} must be FIELD=VALUE", {"option": "--set"}, as_json=as_json)
         head, _, inner = field.partition(".")
         if head in KINDS[kind].secret and "${secrets." not in value:
-            told = f"{printable(field)} is secret and must not stand among the arguments"
+            message = f"{printable(field)} is secret and must not stand among the arguments"
             hints = ("Leave it out to be asked for it, or refer to a stored secret: '${secrets.NAME}'",)
-            raise CliError(told, {"option": "--set", "field": field}, hints, as_json=as_json)
+            raise CliError(message, {"option": "--set", "field": field}, hints, as_json=as_json)
         if inner:
             config.setdefault(head, {})[inner] = value
         else:

@@ -30,8 +30,8 @@ def show(file: Path | None, *, as_json: bool) -> None:
         facts = {"field": error.field, "source": error.source, "reason": error.reason}
         raise CliError(str(error), facts, as_json=as_json) from None
     if as_json:
-        told = {name: {"value": value, "source": source} for name, value, source in shown(settings)}
-        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+        values = {name: {"value": value, "source": source} for name, value, source in shown(settings)}
+        click.echo(json.dumps(values, ensure_ascii=False, indent=2))
         return
     _print_table(shown(settings))
 

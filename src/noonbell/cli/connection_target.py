@@ -64,8 +64,8 @@ class ConnectionTarget:
     def require_store(self, command: str) -> str:
         """The address of the database, for what cannot be asked of a server."""
         if self.store is None:
-            told = f"{command} works on a database, not through a server; run it where the database is, with --store"
-            raise self.complaint(told, {"option": "--server", "value": self.shown})
+            message = f"{command} works on a database, not through a server; run it where the database is, with --store"
+            raise self.complaint(message, {"option": "--server", "value": self.shown})
         return self.store
 
     def ask(self, work: Callable[[Backend], Awaitable[T]], *, within: float | None = None, **how: Any) -> T:
@@ -197,17 +197,17 @@ def find_place(
     if store is None and server is None:
         store, server = os.environ.get(STORE_VARIABLE) or None, os.environ.get(SERVER_VARIABLE) or None
         if store is not None and server is not None:
-            told = f"Both {STORE_VARIABLE} and {SERVER_VARIABLE} are set; say --store or --server"
-            raise CliError(told, {"variables": [STORE_VARIABLE, SERVER_VARIABLE]}, as_json=as_json)
+            message = f"Both {STORE_VARIABLE} and {SERVER_VARIABLE} are set; say --store or --server"
+            raise CliError(message, {"variables": [STORE_VARIABLE, SERVER_VARIABLE]}, as_json=as_json)
     if store is None and server is None and needed:
         store = _of_settings(as_json=as_json)
     if store is None and server is None and needed:
-        told = "Missing option '--db', '--store' or '--server': where are the schedules?"
+        message = "Missing option '--db', '--store' or '--server': where are the schedules?"
         hints = (
             f"--store sqlite:///app.db, or {STORE_VARIABLE}: a database",
             f"--server https://bell.example.org, or {SERVER_VARIABLE}: a service; its key stands in {KEY_VARIABLE}",
         )
-        raise CliError(told, {"options": ["--store", "--server"]}, hints, as_json=as_json)
+        raise CliError(message, {"options": ["--store", "--server"]}, hints, as_json=as_json)
     return ConnectionTarget(store, server, as_json, now)
 
 

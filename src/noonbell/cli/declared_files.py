@@ -159,11 +159,11 @@ def summary(plan: ShownPlan) -> str:
         f"{len(plan.ids('delete'))} to delete",
         f"{plan.unchanged} unchanged",
     ]
-    told = ", ".join(parts)
+    summary_text = ", ".join(parts)
     if plan.quiet_hours:
         counts = Counter[str](item.kind for item in plan.quiet_hours)
-        told += "; quiet hours: " + ", ".join(f"{counts[kind]} to {kind}" for kind in _SIGNS if counts[kind])
-    return told
+        summary_text += "; quiet hours: " + ", ".join(f"{counts[kind]} to {kind}" for kind in _SIGNS if counts[kind])
+    return summary_text
 
 
 def _print_item(console: Console, kind: str, shown_id: str, item: Item) -> None:

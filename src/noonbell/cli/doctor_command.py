@@ -33,8 +33,8 @@ def command(ctx: click.Context, *, key_file: str | None, place: ConnectionTarget
     found = examine(place, key_file)
     worst = any(one.level == "wrong" for one in found)
     if place.as_json:
-        told = {"healthy": not worst, "findings": [one._asdict() for one in found]}
-        click.echo(json.dumps(told, ensure_ascii=False))
+        document = {"healthy": not worst, "findings": [one._asdict() for one in found]}
+        click.echo(json.dumps(document, ensure_ascii=False))
         ctx.exit(WRONG if worst else 0)
     out = console()
     width = max(len(one.what) for one in found) + 2

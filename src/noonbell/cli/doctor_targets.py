@@ -34,13 +34,13 @@ async def _one(declared: DeclaredTarget) -> Finding:
         return Finding(what, "ok", f"{declared.kind}; not asked, since that would send something")
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            told = await target.probe()
+            answer = await target.probe()
     except TimeoutError:
-        told = f"{target!r} did not answer within {_PATIENCE_SECONDS:g} s"
-        return Finding(what, "wrong", told, "See that it is running, and that the address is right")
+        answer = f"{target!r} did not answer within {_PATIENCE_SECONDS:g} s"
+        return Finding(what, "wrong", answer, "See that it is running, and that the address is right")
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
         do = "Messages wait until it is well: see that it is running, and that the address is right"
         return Finding(what, "wrong", str(getattr(error, "reason", "")) or describe_error(error), do)
     finally:
         await target.close()
-    return Finding(what, "ok", f"{declared.kind}, {told}")
+    return Finding(what, "ok", f"{declared.kind}, {answer}")

@@ -62,14 +62,14 @@ def crontab(
     if out is not None:
         _write(out, found.toml, as_json=as_json)
     if as_json:
-        told = {
+        document = {
             "translated": found.taken,
             "file": out,
             "toml": found.toml if out is None else None,
             "notes": [note.said for note in found.notes],
             "refused": [{"reason": one.said, "line": one.text} for one in found.refused],
         }
-        click.echo(json.dumps(told, ensure_ascii=False))
+        click.echo(json.dumps(document, ensure_ascii=False))
         ctx.exit(1 if found.refused else 0)
     if out is None:
         click.echo(found.toml, nl=False)

@@ -33,7 +33,7 @@ def owner_named(scheduler: str | None, owner: str | None, *, as_json: bool) -> s
     return f"scheduler:{scheduler}"
 
 
-def tell(text: Text) -> None:
+def print_text(text: Text) -> None:
     """Print it: wrapped at the width of a terminal, and in one line for whatever else reads it."""
     console = terminal()
     console.print(text, soft_wrap=not console.is_terminal)

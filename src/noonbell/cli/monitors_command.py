@@ -99,7 +99,7 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
 @with_backend
 def show(*, monitor: str, place: ConnectionTarget) -> None:
     """Show a monitor, its ping URL included."""
-    _tell(place.ask(lambda backend: backend.monitors.get(monitor), read_only=True), place)
+    _print_monitor(place.ask(lambda backend: backend.monitors.get(monitor), read_only=True), place)
 
 
 @command.command("pings", cls=HintingCommand)
@@ -155,7 +155,7 @@ def add(*, name: str, place: ConnectionTarget, **given: Any) -> None:
     async def make(backend: Backend) -> Monitor:
         return await backend.monitors.create(**{**fields, "team": backend.team_for(fields.get("team"))})
 
-    _tell(place.ask(make), place)
+    _print_monitor(place.ask(make), place)
 
 
 @command.command("edit", cls=HintingCommand)
@@ -166,7 +166,7 @@ def add(*, name: str, place: ConnectionTarget, **given: Any) -> None:
 def edit(*, monitor: str, place: ConnectionTarget, **given: Any) -> None:
     """Change what is given. Where the rhythm changes, what is due is counted from now."""
     fields = _fields(given, as_json=place.as_json)
-    _tell(place.ask(lambda backend: backend.monitors.update(monitor, **fields)), place)
+    _print_monitor(place.ask(lambda backend: backend.monitors.update(monitor, **fields)), place)
 
 
 @command.command("pause", cls=HintingCommand)
@@ -174,7 +174,7 @@ def edit(*, monitor: str, place: ConnectionTarget, **given: Any) -> None:
 @with_backend
 def pause(*, monitor: str, place: ConnectionTarget) -> None:
     """Conclude nothing about a monitor until it is resumed."""
-    _tell(place.ask(lambda backend: backend.monitors.pause(monitor)), place)
+    _print_monitor(place.ask(lambda backend: backend.monitors.pause(monitor)), place)
 
 
 @command.command("resume", cls=HintingCommand)
@@ -182,7 +182,7 @@ def pause(*, monitor: str, place: ConnectionTarget) -> None:
 @with_backend
 def resume(*, monitor: str, place: ConnectionTarget) -> None:
     """Watch a paused monitor again; the next ping is counted from now."""
-    _tell(place.ask(lambda backend: backend.monitors.resume(monitor)), place)
+    _print_monitor(place.ask(lambda backend: backend.monitors.resume(monitor)), place)
 
 
 @command.command("new-url", cls=HintingCommand)
@@ -190,7 +190,7 @@ def resume(*, monitor: str, place: ConnectionTarget) -> None:
 @with_backend
 def new_url(*, monitor: str, place: ConnectionTarget) -> None:
     """Give a monitor another ping URL; the old one is unknown from then on."""
-    _tell(place.ask(lambda backend: backend.monitors.renew_token(monitor)), place)
+    _print_monitor(place.ask(lambda backend: backend.monitors.renew_token(monitor)), place)
 
 
 @command.command("rm", cls=HintingCommand)
@@ -225,7 +225,8 @@ def ping(
         token = (await backend.monitors.get(monitor)).token
         return await backend.monitors.ping(token, kind, body=body, exit_code=exit_code, run=run)
 
-    _tell(place.ask(ask, needs_keys=True), place)  # with the master keys at hand, secrets in what it says are masked
+    # the master keys are needed to mask secrets in the body of the ping
+    _print_monitor(place.ask(ask, needs_keys=True), place)
 
 
 # --- what they share --------------------------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ def _ping_url(one: Monitor, place: ConnectionTarget) -> str:
     return f"{place.server.rstrip('/') if place.server else '…'}{one.ping_path}"
 
 
-def _tell(one: Monitor, place: ConnectionTarget) -> None:
+def _print_monitor(one: Monitor, place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(json.dumps(_data(one), ensure_ascii=False))
         return

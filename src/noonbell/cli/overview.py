@@ -141,9 +141,11 @@ def _head(seen: Look, where: str) -> Text:
 
 def _figures(seen: Look) -> Text:
     late = seen.lateness
-    told = "no runs yet" if late is None else f"late p50 {seconds_text(late['p50'])}, p95 {seconds_text(late['p95'])}"
+    lateness = (
+        "no runs yet" if late is None else f"late p50 {seconds_text(late['p50'])}, p95 {seconds_text(late['p95'])}"
+    )
     many = f"{len(seen.schedules)}{'+' if seen.more else ''} active"
-    line = Text(f"{many}  {told}  ", "dim")
+    line = Text(f"{many}  {lateness}  ", "dim")
     for state, count in sorted(seen.outcomes.items()):
         line.append_text(state_cell(state))
         line.append(f" {count}  ")
@@ -165,11 +167,11 @@ def _engines(seen: Look, width: int) -> Table:
     table = _grid(_named(width), 8, 20, None)
     for one in seen.engines[:_ENGINES]:
         late = one.load.get("late_p99_seconds")
-        told = "" if late is None else f"  late p99 {seconds_text(late)}"
+        lateness = "" if late is None else f"  late p99 {seconds_text(late)}"
         table.add_row(
             Text(printable(one.where or one.lane)), Text(one.state, "green" if one.state == "up" else "yellow"),
             Text(f"{one.load.get('running', 0)} in hand, {one.load.get('started_per_minute', 0)}/min"),
-            Text(f"seen {seconds_text(one.seen_seconds_ago)} ago  {printable(one.version)}{told}", "dim"),
+            Text(f"seen {seconds_text(one.seen_seconds_ago)} ago  {printable(one.version)}{lateness}", "dim"),
         )  # fmt: skip
     if len(seen.engines) > _ENGINES:
         table.add_row(Text(f"and {len(seen.engines) - _ENGINES} more", "dim"), "", "", "")

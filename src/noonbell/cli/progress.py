@@ -21,14 +21,14 @@ class Work:
     def __init__(self, draw: Callable[[int, int | None], None] | None = None) -> None:
         self._draw = draw
 
-    def tell(self, done: int, total: int | None = None) -> None:
+    def update(self, done: int, total: int | None = None) -> None:
         """How much is done; with `total`, of how much."""
         if self._draw is not None:
             self._draw(done, total)
 
     def counted(self, done: int) -> None:
         """The same, for whoever calls back with one number."""
-        self.tell(done)
+        self.update(done)
 
 
 @contextlib.contextmanager

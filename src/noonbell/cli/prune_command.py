@@ -14,7 +14,7 @@ from rich.text import Text
 
 from noonbell.cli.cli_errors import CliError, HintingCommand
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.ledger import tell
+from noonbell.cli.ledger import print_text
 from noonbell.cli.progress import working
 from noonbell.core.instants import instant, moment
 from noonbell.errors import StoreError
@@ -62,12 +62,12 @@ def command(*, keep: str, dry_run: bool, place: ConnectionTarget) -> None:
         facts = {"option": "--db", "value": place.shown, "kind": type(error).__name__}
         raise place.complaint(str(error), facts) from error
     if place.as_json:
-        told = {"dry_run": dry_run, "before": moment(before).isoformat(), **found.as_dict()}
-        click.echo(json.dumps(told))
+        document = {"dry_run": dry_run, "before": moment(before).isoformat(), **found.as_dict()}
+        click.echo(json.dumps(document))
         return
     verb = "would go" if dry_run else "gone"
     if not found.days:
-        tell(Text(f"nothing {'would go' if dry_run else 'to prune'}: no day ended by {_shown(before)}"))
+        print_text(Text(f"nothing {'would go' if dry_run else 'to prune'}: no day ended by {_shown(before)}"))
         return
     text = (
         f"  {counted(found.days, 'day')} that ended by {_shown(before)}: {counted(found.runs, 'run')}, "
@@ -75,7 +75,7 @@ def command(*, keep: str, dry_run: bool, place: ConnectionTarget) -> None:
         f"{counted(found.audits, 'audit event')}, {counted(found.dead_letters, 'dead letter')}, "
         f"{counted(found.lifecycle_events, 'lifecycle event')}"
     )
-    tell(Text.assemble((verb, "bold"), text))
+    print_text(Text.assemble((verb, "bold"), text))
 
 
 async def _pruned(store: Ledger, before: int, *, as_json: bool) -> Forgotten:
@@ -85,7 +85,7 @@ async def _pruned(store: Ledger, before: int, *, as_json: bool) -> Forgotten:
         while (pruned := await store.prune_day(before)) is not None:
             total.add(pruned)
             days = (before - pruned.day) // _DAY if days is None else days
-            work.tell(total.days, max(days, total.days))
+            work.update(total.days, max(days, total.days))
     return total
 
 

@@ -88,7 +88,7 @@ def add(
             name or policy_id, read, policy_id=policy_id, team=backend.team_for(team)
         )
     )
-    _tell(made, place)
+    _print_quiet_hours(made, place)
 
 
 @command.command("show", cls=HintingCommand)
@@ -106,7 +106,7 @@ def show(*, policy_id: str, place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(dumped({**msgspec.to_builtins(found), "schedules": [one.schedule_id for one in users]}))
         return
-    _tell(found, place)
+    _print_quiet_hours(found, place)
     print_facts([("used by", ", ".join(one.name for one in users) or "no schedule")])
 
 
@@ -128,7 +128,7 @@ def edit(
         await _find(backend, policy_id, place)
         return await backend.schedules.update_quiet_hours(policy_id, name=name, windows=read or None)
 
-    _tell(place.ask(change), place)
+    _print_quiet_hours(place.ask(change), place)
 
 
 @command.command("rm", cls=HintingCommand)
@@ -167,7 +167,7 @@ def _read(windows: tuple[str, ...], tz: str | None, place: ConnectionTarget) -> 
     return read
 
 
-def _tell(found: QuietHoursRecord, place: ConnectionTarget) -> None:
+def _print_quiet_hours(found: QuietHoursRecord, place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(dumped(msgspec.to_builtins(found)))
         return

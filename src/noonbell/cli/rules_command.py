@@ -84,8 +84,8 @@ def _said(rule: Rule) -> str:
     else:
         subject = "everything" if rule.tag is None else f"what is tagged {rule.tag}"
     limits = {"late": rule.late_seconds, "slow": rule.slow_seconds}
-    told = [event if limits.get(event) is None else f"{event} (over {limits[event]:g} s)" for event in rule.on]
-    return f"{', '.join(told)} of {subject} to {', '.join(rule.channels)}"
+    events = [event if limits.get(event) is None else f"{event} (over {limits[event]:g} s)" for event in rule.on]
+    return f"{', '.join(events)} of {subject} to {', '.join(rule.channels)}"
 
 
 def _json(value: Rule | list[Rule]) -> str:

@@ -97,8 +97,8 @@ def show(*, run: str, place: ConnectionTarget) -> None:
             try:
                 return await backend.schedules.run(run)
             except ScheduleNotFoundError:
-                told = f'There is no run "{run}"; its day may have been pruned'
-                raise place.complaint(told, {"argument": "RUN", "value": run}) from None
+                message = f'There is no run "{run}"; its day may have been pruned'
+                raise place.complaint(message, {"argument": "RUN", "value": run}) from None
         found = await find_schedule(backend.schedules, run)
         latest: Sequence[Run] = (await backend.schedules.runs(found.schedule_id, limit=1)).items
         if not latest:
@@ -134,16 +134,16 @@ def follow(*, what: str | None, team: str | None, count: int | None, place: Conn
         only = None if what is None else (await find_schedule(backend.schedules, what)).schedule_id
         if not place.as_json:
             out.print(Text("Runs as they happen; Ctrl-C ends it.", "dim"))
-        told = 0
+        shown = 0
         async for event in events_of(backend, team):
             if event is None or not _wanted(event.kind, event.data, only):
                 continue
-            _tell(event.kind, event.data)
-            told += 1
-            if told == count:
+            _print_event(event.kind, event.data)
+            shown += 1
+            if shown == count:
                 return
 
-    def _tell(kind: str, data: dict[str, Any]) -> None:
+    def _print_event(kind: str, data: dict[str, Any]) -> None:
         if place.as_json:
             click.echo(dumped({"event": kind, **data}))
         elif kind == "reset":

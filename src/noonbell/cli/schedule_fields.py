@@ -83,8 +83,8 @@ def read_when(when: str, tz: str | None, place: ConnectionTarget) -> tuple[Readi
     fields: dict[str, Any] = dict(reading.understood.fields)
     fields["timezone"] = str(reading.zone)
     if fields["timezone"] == "local":
-        told = "The host's time zone has no name; say which one is meant with --tz, such as Europe/Kyiv"
-        raise place.complaint(told, {"option": "--tz"})
+        message = "The host's time zone has no name; say which one is meant with --tz, such as Europe/Kyiv"
+        raise place.complaint(message, {"option": "--tz"})
     return reading, fields
 
 
@@ -113,16 +113,16 @@ def action(given: dict[str, Any], place: ConnectionTarget, *, needed: bool) -> d
     """The action that was given; None where none was, and none is needed."""
     named = [name for name in _ACTIONS if given.get(name) is not None]
     if len(named) > 1:
-        told = f"A schedule does one thing; --{named[0]} and --{named[1]} are two"
-        raise place.complaint(told, {"options": [f"--{name}" for name in named]})
+        message = f"A schedule does one thing; --{named[0]} and --{named[1]} are two"
+        raise place.complaint(message, {"options": [f"--{name}" for name in named]})
     if not named:
         stray = next((name for name in ("method", "headers", "body", "timeout") if given.get(name)), None)
         if stray is not None:
             option = "--header" if stray == "headers" else f"--{stray}"
             raise place.complaint(f"{option} goes with --http", {"option": option})
         if needed:
-            told = "What shall a run do? Say --http URL, --command TEXT, --callback NAME or --message TARGET"
-            raise place.complaint(told, {"options": [f"--{name}" for name in _ACTIONS]})
+            message = "What shall a run do? Say --http URL, --command TEXT, --callback NAME or --message TARGET"
+            raise place.complaint(message, {"options": [f"--{name}" for name in _ACTIONS]})
         return None
     return _ACTION[named[0]](given, place)
 
@@ -143,8 +143,8 @@ def _http(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
 def _header(text: str, place: ConnectionTarget) -> tuple[str, str]:
     name, sign, value = text.partition(":")
     if not sign or not name.strip():
-        told = f'--header "{text}" must be NAME:VALUE, such as "X-Team: ops"'
-        raise place.complaint(told, {"option": "--header", "value": text})
+        message = f'--header "{text}" must be NAME:VALUE, such as "X-Team: ops"'
+        raise place.complaint(message, {"option": "--header", "value": text})
     return name.strip(), value.strip()
 
 
@@ -160,8 +160,8 @@ def _command(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
     try:
         argv = shlex.split(given["command"])
     except ValueError as error:
-        told = f"--command cannot be taken apart: {error}; quote it as in a shell"
-        raise place.complaint(told, {"option": "--command", "value": given["command"]}) from None
+        message = f"--command cannot be taken apart: {error}; quote it as in a shell"
+        raise place.complaint(message, {"option": "--command", "value": given["command"]}) from None
     return _timed({"kind": "command", "argv": argv}, given)
 
 
@@ -172,8 +172,8 @@ def _timed(made: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 def _whole(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
     value = read_json("--action", given["action"], place)
     if not isinstance(value, dict):
-        told = '--action must be an object, such as {"kind": "http", "url": "https://example.com/"}'
-        raise place.complaint(told, {"option": "--action"})
+        message = '--action must be an object, such as {"kind": "http", "url": "https://example.com/"}'
+        raise place.complaint(message, {"option": "--action"})
     return cast("dict[str, Any]", value)
 
 

@@ -112,12 +112,12 @@ def statistics_data(counts: Statistics) -> dict[str, Any]:
 def _counted(counts: Statistics | None) -> str | None:
     if counts is None or not counts.runs:
         return None
-    told = f"{counts.succeeded} of the last {counts.runs} succeeded"
+    text = f"{counts.succeeded} of the last {counts.runs} succeeded"
     if counts.duration is not None:
-        told += (
+        text += (
             f", took {seconds_text(_seconds(counts.duration.p50))} (p95 {seconds_text(_seconds(counts.duration.p95))})"
         )
-    return told if counts.all_runs == counts.runs else f"{told}; {counts.all_runs} in all"
+    return text if counts.all_runs == counts.runs else f"{text}; {counts.all_runs} in all"
 
 
 def print_schedule(
@@ -261,8 +261,10 @@ def _detail(detail: dict[str, Any]) -> list[tuple[str, str | None]]:
             ("   body", f"{response.get('body') or ''}{cut}"),
         ]
     hidden = ("kind", "attempt", "triggered_by")
-    told = {name: value for name, value in detail.items() if value not in (None, "") and name not in hidden}
-    return [(f"   {name}", value.rstrip() if isinstance(value, str) else dumped(value)) for name, value in told.items()]
+    fields = {name: value for name, value in detail.items() if value not in (None, "") and name not in hidden}
+    return [
+        (f"   {name}", value.rstrip() if isinstance(value, str) else dumped(value)) for name, value in fields.items()
+    ]
 
 
 def run_line(data: dict[str, Any], now: datetime, *, width: int = 24) -> Text:

@@ -130,8 +130,8 @@ def show(*, schedule: str, count: int, place: ConnectionTarget) -> None:
 
     found, upcoming, counts = place.ask(ask, read_only=True)
     if place.as_json:
-        told = {**schedule_data(found), "upcoming": [_upcoming(one) for one in upcoming]}
-        click.echo(dumped({**told, "latest_runs": None if counts is None else statistics_data(counts)}))
+        document = {**schedule_data(found), "upcoming": [_upcoming(one) for one in upcoming]}
+        click.echo(dumped({**document, "latest_runs": None if counts is None else statistics_data(counts)}))
         return
     print_schedule(found, upcoming, place.now, counts)
 
@@ -195,11 +195,11 @@ def add(
         fires = [Upcoming(one, one, quiet=False) for one in at]
     surprises = readings.coming_surprises(reading, place.now.astimezone(reading.zone), given["dst"] or "literal")
     if place.as_json:
-        told = {"understood": reading.data, "upcoming": [_upcoming(one) for one in fires]}
-        told["surprises"] = [readings.surprise_data(one) for one in surprises]
+        document = {"understood": reading.data, "upcoming": [_upcoming(one) for one in fires]}
+        document["surprises"] = [readings.surprise_data(one) for one in surprises]
         if made is not None:
-            told = {**schedule_data(made), **told, "warnings": [*made.warnings, *warnings]}
-        click.echo(dumped(told))
+            document = {**schedule_data(made), **document, "warnings": [*made.warnings, *warnings]}
+        click.echo(dumped(document))
         return
     out = readings.terminal()
     readings.print_head(out, reading)
@@ -244,16 +244,16 @@ def edit(
             if tz is None and not reading.understood.zone_named:
                 reading, said = schedule_fields.read_when(when, found.timezone, place)
             if said.pop("type") != found.type:
-                told = (
+                message = (
                     f'"{when}" is of the type {reading.understood.kind}, and {found.name} is of the type {found.type}'
                 )
                 hint = "A schedule keeps its type: add another one, and remove this"
-                raise place.complaint(told, {"option": "--when", "value": when}, (hint,))
+                raise place.complaint(message, {"option": "--when", "value": when}, (hint,))
             changes |= said
         changed = await backend.schedules.update(found.schedule_id, changes)
         return changed, await backend.schedules.preview(changed.schedule_id, 3) if changed.enabled else ()
 
-    _tell(*place.ask(change), place)
+    _print_change(*place.ask(change), place)
 
 
 @command.command("pause", cls=HintingCommand)
@@ -300,8 +300,8 @@ def remove(*, schedule: str, yes: bool, place: ConnectionTarget) -> None:
             click.echo("Nothing was deleted.")
             click.get_current_context().exit(WRONG)
     place.ask(lambda backend: backend.schedules.delete(found.schedule_id))
-    told = {"deleted": found.schedule_id, "name": found.name}
-    click.echo(dumped(told) if place.as_json else f"{printable(found.name)} is deleted.")
+    document = {"deleted": found.schedule_id, "name": found.name}
+    click.echo(dumped(document) if place.as_json else f"{printable(found.name)} is deleted.")
 
 
 @command.command("trigger", cls=HintingCommand)
@@ -325,8 +325,8 @@ def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Co
     if not wait or not place.as_json:
         _warn(warnings, place)
     if not wait:
-        told = f"The run {run_id} is queued; follow it with: noonbell runs follow {run_id}"
-        click.echo(dumped({"run_id": run_id, "warnings": warnings}) if place.as_json else printable(told))
+        message = f"The run {run_id} is queued; follow it with: noonbell runs follow {run_id}"
+        click.echo(dumped({"run_id": run_id, "warnings": warnings}) if place.as_json else printable(message))
         return
     run = until_ended(place, run_id)
     if place.as_json:
@@ -358,12 +358,12 @@ def _warn(warnings: Sequence[str], place: ConnectionTarget) -> None:
 def _editable(found: Schedule, place: ConnectionTarget) -> Schedule:
     if found.managed_by.startswith(DECLARED_OWNERS):
         kind, _, owner = found.managed_by.partition(":")
-        told = f'{found.name} is declared by the {kind} "{owner}"; change it in the program that declares it'
-        raise place.complaint(told, {"field": "managed_by", "value": found.managed_by})
+        message = f'{found.name} is declared by the {kind} "{owner}"; change it in the program that declares it'
+        raise place.complaint(message, {"field": "managed_by", "value": found.managed_by})
     return found
 
 
-def _tell(changed: Schedule, fires: Sequence[Upcoming], place: ConnectionTarget) -> None:
+def _print_change(changed: Schedule, fires: Sequence[Upcoming], place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(dumped({**schedule_data(changed), "upcoming": [_upcoming(one) for one in fires]}))
     else:

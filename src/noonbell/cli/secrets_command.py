@@ -91,8 +91,8 @@ def remove(*, name: str, team: str | None, place: ConnectionTarget) -> None:
 
     whose, gone = place.ask(ask)
     if not gone:
-        told = f'Team "{printable(whose)}" has no secret "{printable(name)}"'
-        raise place.complaint(told, {"argument": "NAME", "value": name, "team": whose})
+        message = f'Team "{printable(whose)}" has no secret "{printable(name)}"'
+        raise place.complaint(message, {"argument": "NAME", "value": name, "team": whose})
     click.echo(json.dumps({"removed": name, "team": whose}) if place.as_json else f"{name} is removed.")
 
 
@@ -109,12 +109,12 @@ def rotate(*, key_file: Path | None, place: ConnectionTarget) -> None:
         done = place.ask(
             lambda backend: backend.secrets.rotate(progress=work.counted), key_file=key_file, needs_keys=True
         )
-    _tell(done, as_json=place.as_json)
+    _print_rotation(done, as_json=place.as_json)
     if done.unreadable:
         click.get_current_context().exit(1)
 
 
-def _tell(done: Rotation, *, as_json: bool) -> None:
+def _print_rotation(done: Rotation, *, as_json: bool) -> None:
     if as_json:
         unreadable = [{"team": team or None, "name": name or None} for team, name in done.unreadable]
         click.echo(json.dumps({"rewrapped": done.rewrapped, "unreadable": unreadable}, ensure_ascii=False))

@@ -79,7 +79,7 @@ def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
     try:
         settings = load(flags, environ=os.environ, file=file)
         run = _program()
-        run(settings, lambda told: _announce(told, as_json=as_json))
+        run(settings, lambda announcement: _announce(announcement, as_json=as_json))
     except NoonbellError as error:
         facts = {"kind": type(error).__name__}
         raise CliError(str(error), facts, tuple(getattr(error, "__notes__", ())), as_json=as_json) from None
@@ -91,13 +91,13 @@ def _program() -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("noonbell"):
             raise
-        told = f'The service needs {error.name}: install "noonbell[server]"'
-        raise CliError(told, {"missing": error.name}, as_json=False) from None
+        message = f'The service needs {error.name}: install "noonbell[server]"'
+        raise CliError(message, {"missing": error.name}, as_json=False) from None
     return serving.run
 
 
-def _announce(told: Announcement, *, as_json: bool) -> None:
+def _announce(announcement: Announcement, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(told.facts()))
+        click.echo(json.dumps(announcement.facts()))
         return
-    click.echo("\n".join(told.lines()))
+    click.echo("\n".join(announcement.lines()))

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from noonbell.cli.cli_errors import CliError, HintingCommand, printable
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.ledger import owner_named, owner_options, tell
+from noonbell.cli.ledger import owner_named, owner_options, print_text
 from noonbell.cli.progress import working
 from noonbell.core.instants import moment
 from noonbell.errors import LanguageError
@@ -90,16 +90,16 @@ def _print_report(report: Report) -> None:
     if report.pruned:
         looked += f", counts of {counted(report.pruned, 'pruned day')}"
     if report.clean:
-        tell(Text.assemble(("whole", "bold green"), f"  {looked}"))
+        print_text(Text.assemble(("whole", "bold green"), f"  {looked}"))
     else:
         total = len(report.problems) + report.more
-        tell(Text.assemble((counted(total, "problem"), "bold red"), f"  {looked}"))
+        print_text(Text.assemble((counted(total, "problem"), "bold red"), f"  {looked}"))
     for problem in report.problems:
-        tell(Text.assemble(("  ✗ ", "red"), printable(problem.text)))
+        print_text(Text.assemble(("  ✗ ", "red"), printable(problem.text)))
     if report.more:
-        tell(Text(f"  … and {report.more} more"))
+        print_text(Text(f"  … and {report.more} more"))
     for remark in report.remarks:
-        tell(Text(f"  · {printable(remark)}", "dim"))
+        print_text(Text(f"  · {printable(remark)}", "dim"))
 
 
 def _report_data(report: Report) -> dict[str, Any]:

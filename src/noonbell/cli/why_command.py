@@ -13,7 +13,7 @@ from rich.text import Text
 from noonbell.cli.cli_errors import CliError, HintingCommand, printable
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.ledger import owner_named, owner_options, tell
+from noonbell.cli.ledger import owner_named, owner_options, print_text
 from noonbell.errors import LanguageError
 from noonbell.language.times import ACCEPTED, read_time
 from noonbell.ledger import Answer
@@ -56,7 +56,7 @@ def command(
     if place.as_json:
         click.echo(json.dumps({"text": answer.text, **answer.facts}, ensure_ascii=False))
         return
-    tell(Text(printable(answer.text)))
+    print_text(Text(printable(answer.text)))
 
 
 def _moment(text: str, here: datetime, *, as_json: bool) -> datetime:

@@ -95,8 +95,8 @@ async def _life(settings: Settings, *, as_json: bool) -> None:
     service = build(settings)
     await service.start()
     facts = {"lane": settings.lane, "store": shown_address(settings.store), "pid": os.getpid()}
-    told = f"An engine of the lane {settings.lane} runs on {facts['store']}. Ctrl-C stops it."
-    click.echo(json.dumps(facts) if as_json else told)
+    message = f"An engine of the lane {settings.lane} runs on {facts['store']}. Ctrl-C stops it."
+    click.echo(json.dumps(facts) if as_json else message)
     sys.stdout.flush()
     async with watchdog(service):
         await asked.wait()

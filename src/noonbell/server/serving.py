@@ -243,7 +243,7 @@ def _with_demo_keys(settings: Settings) -> Settings:
 async def _announcement(service: Service) -> Announcement:
     settings = service.settings
     token = await service.access.new_first_admin_token()
-    told = {name: None if value is None else str(value) for name, value, _ in shown(settings)}
+    values = {name: None if value is None else str(value) for name, value, _ in shown(settings)}
     link = None if token is None else f"{settings.address}/setup/{token}"
     key = await demo_key(service) if settings.demo else None
-    return Announcement(settings.address, str(told["store"]), link, key, told["timeline"])
+    return Announcement(settings.address, str(values["store"]), link, key, values["timeline"])

@@ -72,6 +72,6 @@ PUBLIC: Final = {
 }
 
 
-def tell_missing(app: FastAPI) -> None:
+def add_missing_pages(app: FastAPI) -> None:
     """Let unknown addresses be pages, once the app tells of them as problems."""
     missing.install(app)

@@ -56,7 +56,7 @@ def _length(body: Mapping[str, Any]) -> int:
         return 0
 
 
-def told(detail: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def view_of(detail: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The detail of an attempt for the template of an exchange; None if there is nothing but a traceback."""
     detail = {key: value for key, value in (detail or {}).items() if key != "traceback"}
     if not detail:

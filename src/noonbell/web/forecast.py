@@ -214,12 +214,12 @@ async def _busiest(found: Forecast, groups: Sequence[_Group], weight: float) -> 
             first.setdefault(key, minute)
     busy = [key for key in often if key[1] > found.peak / 2]
     best = sorted(busy, key=lambda key: (-key[1], first[key]))[:_BUSIEST]
-    told: list[Busy] = []
+    busiest: list[Busy] = []
     for key in best:
         names, schedules = _starting(groups, found.begins + first[key] * MINUTE)
-        told.append(Busy(first[key], key[1], often[key], names, round(schedules * weight)))
+        busiest.append(Busy(first[key], key[1], often[key], names, round(schedules * weight)))
         await asyncio.sleep(0)
-    return told
+    return busiest
 
 
 def _starting(groups: Sequence[_Group], begins: int) -> tuple[list[tuple[str, str]], int]:

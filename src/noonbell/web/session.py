@@ -28,10 +28,10 @@ from noonbell.core.instants import moment
 from noonbell.schedules import Schedules
 from noonbell.web import forms, rendering
 
-TOLD_COOKIE: Final = "noonbell_told"
+NOTICE_COOKIE: Final = "noonbell_notice"
 CSRF_HEADER: Final = "x-csrf-token"
-_TOLD_SECONDS: Final = 60
-_LONGEST_TOLD: Final = 1_000
+_NOTICE_SECONDS: Final = 60
+_LONGEST_NOTICE: Final = 1_000
 _SEE_OTHER: Final = 303
 
 
@@ -106,11 +106,11 @@ class RequestContext:
 
     def page(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """A page, with what every page shows; what the last change had to tell is told here, once."""
-        told = _read_told(forms.read_cookie(self.service, self.request, TOLD_COOKIE))
-        shown = rendering.render(template, {**self._shared(), "told": told, **values})
+        notice = _read_notice(forms.read_cookie(self.service, self.request, NOTICE_COOKIE))
+        shown = rendering.render(template, {**self._shared(), "notice": notice, **values})
         answer = HTMLResponse(shown, status)
-        if told is not None:
-            forms.drop_cookie(self.service, answer, TOLD_COOKIE)
+        if notice is not None:
+            forms.drop_cookie(self.service, answer, NOTICE_COOKIE)
         return answer
 
     def part(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -118,15 +118,15 @@ class RequestContext:
         shown = rendering.render(template, {**self._shared(), **values})
         return HTMLResponse(shown, status)
 
-    def go(self, path: str, told: str | None = None, tone: str = "good") -> Response:
+    def go(self, path: str, notice: str | None = None, tone: str = "good") -> Response:
         """On to another page, which says what was done; `tone` is good, bad or plain."""
         answer: Response
         if self.by_script:
             answer = Response(status_code=200, headers={"HX-Redirect": path})
         else:
             answer = RedirectResponse(path, _SEE_OTHER)
-        if told is not None:
-            forms.set_cookie(self.service, answer, TOLD_COOKIE, _written_told(tone, told), seconds=_TOLD_SECONDS)
+        if notice is not None:
+            forms.set_cookie(self.service, answer, NOTICE_COOKIE, _packed_notice(tone, notice), seconds=_NOTICE_SECONDS)
         return answer
 
     def _shared(self) -> dict[str, Any]:
@@ -146,19 +146,19 @@ class RequestContext:
         }
 
 
-def _written_told(tone: str, told: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([tone, told[:_LONGEST_TOLD]]).encode()).decode()
+def _packed_notice(tone: str, notice: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([tone, notice[:_LONGEST_NOTICE]]).encode()).decode()
 
 
-def _read_told(cookie: str | None) -> tuple[str, str] | None:
+def _read_notice(cookie: str | None) -> tuple[str, str] | None:
     """What a cookie of ours holds; of anybody else's, nothing. It is text, and is shown as text."""
     try:
-        tone, told = json.loads(base64.urlsafe_b64decode(cookie or ""))
+        tone, notice = json.loads(base64.urlsafe_b64decode(cookie or ""))
     except (ValueError, TypeError):
         return None
-    if tone not in ("good", "bad", "plain") or not isinstance(told, str):
+    if tone not in ("good", "bad", "plain") or not isinstance(notice, str):
         return None
-    return tone, told[:_LONGEST_TOLD]
+    return tone, notice[:_LONGEST_NOTICE]
 
 
 # --- dependencies -----------------------------------------------------------------------------------------------------

@@ -56,18 +56,18 @@ async def try_action(visitor: RequestContext, given: dict[str, Any], schedule_id
     finally:
         await jobs.close()
     detail = {} if packed is None else unpack(packed)
-    await _tell(visitor, schedule_id, detail, now, good=good)
+    await _audit(visitor, schedule_id, detail, now, good=good)
     return Trial(good, detail, signed and service.secrets.usable)
 
 
-async def _tell(
+async def _audit(
     visitor: RequestContext, schedule_id: str | None, detail: dict[str, Any], now: int, *, good: bool
 ) -> None:
     """A request that somebody has sent from here leaves a trace, as every other."""
     request = detail.get("request") or {}
-    told = {"method": request.get("method"), "url": request.get("url"), "succeeded": good}
+    audited = {"method": request.get("method"), "url": request.get("url"), "succeeded": good}
     event = AuditEvent(
-        now, "schedule.tested", schedule_id or "(not saved)", visitor.caller.actor, json.dumps(told), visitor.team
+        now, "schedule.tested", schedule_id or "(not saved)", visitor.caller.actor, json.dumps(audited), visitor.team
     )
     await visitor.service.store.documents.write(audits=[event])
 

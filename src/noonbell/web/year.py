@@ -56,7 +56,7 @@ class Day:
         return "out" if self.unread else "none"
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """For people: what the day holds."""
         said = [f"{self.counts[word]} {word}" for word in _WORDS if self.counts[word]]
         said += [f"part of a stretch that was {word}" for word in sorted(self.parts)]
@@ -95,15 +95,15 @@ class Year:
     @property
     def bounds(self) -> list[str]:
         """In words, what was not read; for whoever may take the calendar for the whole."""
-        told = []
+        unread_parts = []
         if self.runs_since is not None:
-            told.append(
+            unread_parts.append(
                 f"runs before the latest {MOST_RUNS:,}, which reach back to {self.runs_since:%d %b %Y %H:%M} UTC"
             )
         if self.spans_since is not None:
             since = f"{self.spans_since:%d %b %Y %H:%M} UTC"
-            told.append(f"stretches that were skipped, missed or coalesced before {since}, of which there are many")
-        return told
+            unread_parts.append(f"skipped, missed or coalesced stretches before {since}, of which there are many")
+        return unread_parts
 
 
 class _Rows(NamedTuple):

@@ -12,7 +12,7 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
-from noonbell.api.idempotency import told as answered
+from noonbell.api.idempotency import as_answer as answered
 from noonbell.api.models.base import PageOf
 from noonbell.api.models.resources import (
     ChannelChanges,
@@ -22,7 +22,7 @@ from noonbell.api.models.resources import (
     SigningKeysResponse,
     Tested,
 )
-from noonbell.api.paging import ById, told
+from noonbell.api.paging import ById, as_page
 from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
 from noonbell.errors import ChannelInvalidError, ChannelNotFoundError, DeliveryError
@@ -44,7 +44,7 @@ async def _find(service: Service, caller: Caller, channel_id: str) -> Channel:
 @router.get("/channels", summary="List channels")
 async def list_channels(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[ChannelResponse]:
     page = await service.channels.list(team=caller.team, cursor=asked.cursor, limit=asked.limit)
-    return told(ChannelResponse, page)
+    return as_page(ChannelResponse, page)
 
 
 @router.post(

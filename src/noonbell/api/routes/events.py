@@ -64,8 +64,8 @@ class Places:
             if self._taken[kind, name] >= most:
                 whose = {"caller": "with this key or login", "team": "in this team", "all": "here"}[kind]
                 detail = f"{most} streams of events are open {whose}, and more are not allowed; close one of them"
-                status, told = (503, "busy") if kind == "all" else (429, "too-many-streams")
-                raise ProblemError(status, detail, kind=told, headers={"Retry-After": "30"})
+                status, problem_kind = (503, "busy") if kind == "all" else (429, "too-many-streams")
+                raise ProblemError(status, detail, kind=problem_kind, headers={"Retry-After": "30"})
         self._taken.update(shares.keys())
         try:
             yield

@@ -76,7 +76,7 @@ async def verify_schedule(
     sid = await _sid(service, declared, caller.team, schedule_id)
     start, end = _stretch(asked, service.clock.now())
     report = await verify_schedules(service.store, [sid], from_at=instant(start), to_at=instant(end))
-    return _told(report, start, end)
+    return _verify_response(report, start, end)
 
 
 @router.get("/verify", summary="Prove it for all schedules, page by page")
@@ -87,7 +87,7 @@ async def verify_page(service: Serving, caller: Reading, asked: Annotated[Pages,
     found = await service.store.schedules.find(wanted, int(asked.cursor or 0), asked.limit + 1)
     sids = [stored.sid for stored in found[: asked.limit]]
     report = await verify_schedules(service.store, sids, from_at=instant(start), to_at=instant(end))
-    return _told(report, start, end, str(sids[-1]) if len(found) > asked.limit else None)
+    return _verify_response(report, start, end, str(sids[-1]) if len(found) > asked.limit else None)
 
 
 async def _sid(service: Service, declared: DeclaredTasks, team: str, schedule_id: str) -> int:
@@ -136,7 +136,7 @@ def _moment(text: str, here: datetime) -> datetime:
     return at
 
 
-def _told(report: Report, start: datetime, end: datetime, next_cursor: str | None = None) -> VerifyResponse:
+def _verify_response(report: Report, start: datetime, end: datetime, next_cursor: str | None = None) -> VerifyResponse:
     return VerifyResponse(
         whole=report.clean,
         schedules=report.schedules,

@@ -12,7 +12,7 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, monitors_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
-from noonbell.api.idempotency import told as answered
+from noonbell.api.idempotency import as_answer as answered
 from noonbell.api.models.base import PageOf, QueryParams
 from noonbell.api.models.resources import (
     FlipList,
@@ -89,7 +89,7 @@ async def get_monitor(
     found = await _find(service, caller, monitor_id)
     if holds(if_none_match, tag(found.version)):
         return unchanged(tag(found.version))  # type: ignore[no-any-return]  # a response in place of the model
-    return _told(response, caller, found)
+    return _monitor_response(response, caller, found)
 
 
 @router.patch("/monitors/{monitor_id}", summary="Change a monitor", responses=problems(404, 409, 412))
@@ -104,7 +104,7 @@ async def update_monitor(
         version = None if if_match is None else found.version
         changed = await monitors_of(service, caller).update(monitor_id, version=version, **given.given())
     service.events.nudge()
-    return _told(response, caller, changed)
+    return _monitor_response(response, caller, changed)
 
 
 @router.delete("/monitors/{monitor_id}", status_code=204, summary="Delete a monitor", responses=problems(404, 412))
@@ -128,7 +128,7 @@ async def pause_monitor(
     await _find(service, caller, monitor_id)
     paused = await monitors_of(service, caller).pause(monitor_id)
     service.events.nudge()
-    return _told(response, caller, paused)
+    return _monitor_response(response, caller, paused)
 
 
 @router.post("/monitors/{monitor_id}/resume", summary="Watch it again", responses=problems(404, 409))
@@ -139,7 +139,7 @@ async def resume_monitor(
     await _find(service, caller, monitor_id)
     resumed = await monitors_of(service, caller).resume(monitor_id)
     service.events.nudge()
-    return _told(response, caller, resumed)
+    return _monitor_response(response, caller, resumed)
 
 
 @router.post("/monitors/{monitor_id}/renew-token", summary="Give it another ping URL", responses=problems(404, 409))
@@ -150,7 +150,7 @@ async def renew_token(
     await _find(service, caller, monitor_id)
     renewed = await monitors_of(service, caller).renew_token(monitor_id)
     service.events.nudge()
-    return _told(response, caller, renewed)
+    return _monitor_response(response, caller, renewed)
 
 
 @router.get("/monitors/{monitor_id}/pings", summary="The last pings, newest first", responses=problems(404))
@@ -171,7 +171,7 @@ async def list_flips(
     return FlipList(items=[FlipResponse.model_validate(one) for one in found])
 
 
-def _told(response: Response, caller: Caller, monitor: Monitor) -> MonitorResponse:
+def _monitor_response(response: Response, caller: Caller, monitor: Monitor) -> MonitorResponse:
     response.headers["ETag"] = tag(monitor.version)
     return _shown(caller, monitor)
 

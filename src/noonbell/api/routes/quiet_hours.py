@@ -11,7 +11,7 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
-from noonbell.api.idempotency import told as answered
+from noonbell.api.idempotency import as_answer as answered
 from noonbell.api.models.base import PLAIN, PageOf
 from noonbell.api.models.resources import QuietHoursChanges, QuietHoursRequest, QuietHoursResponse
 from noonbell.api.paging import ByText, Slashed, page_of

@@ -12,10 +12,10 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
-from noonbell.api.idempotency import told as answered
+from noonbell.api.idempotency import as_answer as answered
 from noonbell.api.models.base import PageOf
 from noonbell.api.models.resources import RuleChanges, RuleRequest, RuleResponse
-from noonbell.api.paging import ById, told
+from noonbell.api.paging import ById, as_page
 from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
 from noonbell.errors import RuleInvalidError, RuleNotFoundError
@@ -36,7 +36,7 @@ async def _find(service: Service, caller: Caller, rule_id: str) -> Rule:
 
 @router.get("/rules", summary="List rules")
 async def list_rules(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[RuleResponse]:
-    return told(RuleResponse, await service.rules.list(team=caller.team, cursor=asked.cursor, limit=asked.limit))
+    return as_page(RuleResponse, await service.rules.list(team=caller.team, cursor=asked.cursor, limit=asked.limit))
 
 
 @router.post("/rules", status_code=201, summary="Create a rule", response_model=RuleResponse, responses=problems(409))

@@ -11,7 +11,7 @@ from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import PLAIN, PageOf, QueryParams
 from noonbell.api.models.schedules import OccurrenceResponse, Outcome, RunResponse, StatisticsResponse, WholeRun
-from noonbell.api.paging import DEFAULT_LIMIT, Instant, Limit, NumberCursor, RunCursor, ScheduleInPath, Slashed, told
+from noonbell.api.paging import DEFAULT_LIMIT, Instant, Limit, NumberCursor, RunCursor, ScheduleInPath, Slashed, as_page
 from noonbell.api.problems import problems
 from noonbell.schedules.arguments import Order
 
@@ -49,7 +49,7 @@ async def list_runs(service: Serving, caller: Reading, asked: Annotated[LatestRu
     page = await schedules_of(service, caller).recent_runs(
         cursor=asked.cursor, limit=asked.limit, outcome=asked.outcome
     )
-    return told(RunResponse, page)
+    return as_page(RunResponse, page)
 
 
 @router.get("/runs/{run_id}", summary="One run with its attempts", responses=problems(404))
@@ -64,7 +64,7 @@ async def list_runs_of_schedule(
 ) -> PageOf[RunResponse]:
     """Runs that have ended, the one that ended last first. A deleted schedule keeps its own."""
     page = await schedules_of(service, caller).runs(schedule_id, cursor=asked.cursor, limit=asked.limit)
-    return told(RunResponse, page)
+    return as_page(RunResponse, page)
 
 
 @router.get("/schedules/{schedule_id}/occurrences", summary="What became of occurrences", responses=problems(404))
@@ -79,7 +79,7 @@ async def list_occurrences(
         schedule_id, start=asked.start, end=asked.end, cursor=asked.cursor, limit=asked.limit,
         order=asked.order,
     )  # fmt: skip
-    return told(OccurrenceResponse, page)
+    return as_page(OccurrenceResponse, page)
 
 
 @router.get("/schedules/{schedule_id}/statistics", summary="What runs add up to", responses=problems(404))

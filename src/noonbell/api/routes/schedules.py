@@ -12,7 +12,7 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, schedule_tag, unchanged
-from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once, told
+from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, as_answer, once
 from noonbell.api.listing import schedule_page
 from noonbell.api.models.base import Flag, Name, PageOf, QueryParams, Tag, flag
 from noonbell.api.models.schedules import (
@@ -32,7 +32,7 @@ from noonbell.api.models.schedules import (
 from noonbell.api.offload import in_thread, offload_of
 from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, ScheduleInPath
 from noonbell.api.problems import problems
-from noonbell.api.schedule_presenter import declared_told, fields_of, for_caller, not_editable, schedule_told
+from noonbell.api.schedule_presenter import declared_response, fields_of, for_caller, not_editable, schedule_response
 from noonbell.core.ids import run_id as run_id_of
 from noonbell.core.instants import moment
 from noonbell.errors import (
@@ -96,12 +96,12 @@ async def get_schedule(
     if_none_match: IfNoneMatch = None,
 ) -> ScheduleResponse:  # fmt: skip
     try:
-        found = schedule_told(await schedules_of(service, caller).get(schedule_id))
+        found = schedule_response(await schedules_of(service, caller).get(schedule_id))
     except ScheduleNotFoundError:
         row = await declared.find(caller.team, schedule_id)
         if row is None:
             raise
-        found = declared_told(row)
+        found = declared_response(row)
     current = schedule_tag(found)
     if holds(if_none_match, current):
         return unchanged(current)  # type: ignore[no-any-return]  # a response in place of the model
@@ -142,9 +142,9 @@ async def create_schedule(
                 raise
             made = earlier
         service.events.nudge()
-        answer = schedule_told(made, understood)
+        answer = schedule_response(made, understood)
         answer.warnings = [*made.warnings, *await schedules.warnings(made)]
-        return told(201, answer, ETag=schedule_tag(answer), Location=_address(request, made.schedule_id))
+        return as_answer(201, answer, ETag=schedule_tag(answer), Location=_address(request, made.schedule_id))
 
     return await once(request, service, caller, key, create)
 
@@ -175,7 +175,7 @@ async def create_schedules(
         if len(ours) < len(set(ids)):
             await schedules.create_many(many)  # type: ignore[arg-type]  # checked there, field by field
         service.events.nudge()
-        return told(201, CreatedSchedules(schedule_ids=ids, warnings=await schedules.warnings_of_many(many)))
+        return as_answer(201, CreatedSchedules(schedule_ids=ids, warnings=await schedules.warnings_of_many(many)))
 
     return await once(request, service, caller, key, create)
 
@@ -202,7 +202,7 @@ async def update_schedule(
 ) -> ScheduleResponse:  # fmt: skip
     """What was due before is decided by what held before."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
-    return _told(response, service, await schedules.update(schedule_id, **given.given()))
+    return _tagged_response(response, service, await schedules.update(schedule_id, **given.given()))
 
 
 @router.patch("/bulk/schedules", summary="Change the same fields of many schedules", responses=problems(404, 409))
@@ -222,7 +222,7 @@ async def pause_schedule(
 ) -> ScheduleResponse:  # fmt: skip
     """Until it is resumed it has no occurrences; what was due before is still decided."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
-    return _told(response, service, await schedules.pause(schedule_id))
+    return _tagged_response(response, service, await schedules.pause(schedule_id))
 
 
 @router.post("/schedules/{schedule_id}/resume", summary="Go on", responses=problems(404, 409, 412))
@@ -231,7 +231,7 @@ async def resume_schedule(
     if_match: IfMatch = None,
 ) -> ScheduleResponse:  # fmt: skip
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
-    return _told(response, service, await schedules.resume(schedule_id))
+    return _tagged_response(response, service, await schedules.resume(schedule_id))
 
 
 @router.post(
@@ -258,7 +258,7 @@ async def trigger_schedule(
             )
         service.events.nudge()
         warnings = await schedules.warnings(await schedules.get(schedule_id))
-        return told(202, Triggered(run_id=run_id, warnings=warnings))
+        return as_answer(202, Triggered(run_id=run_id, warnings=warnings))
 
     return await once(request, service, caller, key, trigger)
 
@@ -316,9 +316,9 @@ async def _refuse_declared(declared: DeclaredTasks, team: str, schedule_id: str)
         raise not_editable(str(row["managed_by"]))
 
 
-def _told(response: Response, service: Serving, schedule: Schedule) -> ScheduleResponse:
+def _tagged_response(response: Response, service: Serving, schedule: Schedule) -> ScheduleResponse:
     service.events.nudge()
-    found = schedule_told(schedule)
+    found = schedule_response(schedule)
     response.headers["ETag"] = schedule_tag(found)
     return found
 

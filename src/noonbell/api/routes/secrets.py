@@ -40,7 +40,7 @@ async def list_secrets(service: Serving, caller: Reading, asked: Annotated[ById,
     """Names, versions and times; no value. By name."""
     every = await schedules_of(service, caller).secrets.list(caller.team)
     found, next_cursor = page_of(every, lambda facts: facts.name, asked)
-    return PageOf(items=[_told(facts) for facts in found], next_cursor=next_cursor)
+    return PageOf(items=[_secret_response(facts) for facts in found], next_cursor=next_cursor)
 
 
 @router.put("/secrets/{name}", summary="Store a secret", responses=problems(409))
@@ -48,7 +48,7 @@ async def put_secret(service: Serving, caller: Writing, name: NameInPath, given:
     """A new one, or a new value of one that is there."""
     stored = await schedules_of(service, caller).secrets.put(caller.team, name, given.value)
     service.events.nudge()
-    return _told(stored)
+    return _secret_response(stored)
 
 
 @router.delete("/secrets/{name}", status_code=204, summary="Remove a secret", responses=problems(404))
@@ -101,7 +101,7 @@ async def drop_signing_keys(service: Serving, caller: Writing, schedule_id: Sche
         raise ProblemError(404, "The schedule has no signing keys", kind="signing-keys-not-found")
 
 
-def _told(facts: SecretFacts) -> SecretResponse:
+def _secret_response(facts: SecretFacts) -> SecretResponse:
     return SecretResponse(
         name=facts.name, version=facts.version, key_version=facts.key_version, created_at=moment(facts.created_at),
         updated_at=moment(facts.updated_at),

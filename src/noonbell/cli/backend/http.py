@@ -65,8 +65,8 @@ class Client:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise self._bad_address(url)
         if parts.username is not None or parts.password is not None:
-            told = "The address of a server holds no user and no password; the key stands in NOONBELL_API_KEY"
-            raise self._complaint(told, {"option": "--server"})
+            message = "The address of a server holds no user and no password; the key stands in NOONBELL_API_KEY"
+            raise self._complaint(message, {"option": "--server"})
         self._tls = parts.scheme == "https"
         self._host = parts.hostname
         self._path = parts.path.removesuffix(_PREFIX)
@@ -78,16 +78,16 @@ class Client:
                 exit_code=NOT_PERMITTED,
             )
         if not re.fullmatch(r"[\x21-\x7e]+", key.strip()):
-            told = "NOONBELL_API_KEY holds something that cannot be a key; keys begin with nbk_"
-            raise self._complaint(told, {"variable": "NOONBELL_API_KEY"}, exit_code=NOT_PERMITTED)
+            message = "NOONBELL_API_KEY holds something that cannot be a key; keys begin with nbk_"
+            raise self._complaint(message, {"variable": "NOONBELL_API_KEY"}, exit_code=NOT_PERMITTED)
         self._key = key.strip()
         if not self._tls and not _LOOPBACK.fullmatch(self._host):
             print(f"Warning: the key goes to {self._host} unencrypted; https:// is right", file=sys.stderr)  # noqa: T201 - stdout may be JSON
 
     def _complaint(
-        self, told: str, facts: dict[str, Any], hints: tuple[str, ...] = (), exit_code: int | None = None
+        self, message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), exit_code: int | None = None
     ) -> CliError:
-        return CliError(told, facts, hints, as_json=self._as_json, exit_code=exit_code)
+        return CliError(message, facts, hints, as_json=self._as_json, exit_code=exit_code)
 
     def _bad_address(self, url: str) -> CliError:
         facts = {"option": "--server", "value": url, "right": _RIGHT}
@@ -175,15 +175,15 @@ class Client:
         kind = answered.headers.get("content-type", "").partition(";")[0].strip()
         if 300 <= status < 400:
             to = answered.headers.get("location", "another address")
-            told = f"{self.url} sends us on to {to}; give that address with --server"
-            raise self._complaint(told, {"server": self.url, "location": to}, exit_code=UNREACHABLE)
+            message = f"{self.url} sends us on to {to}; give that address with --server"
+            raise self._complaint(message, {"server": self.url, "location": to}, exit_code=UNREACHABLE)
         try:
             if kind not in ("application/json", "application/problem+json"):
                 raise ValueError
             data = msgspec.json.decode(body)
         except (ValueError, msgspec.DecodeError):
-            told = f"{self.url} answers, but not as Noonbell does (HTTP {status}); is the address right?"
-            raise self._complaint(told, {"server": self.url, "status": status}, exit_code=UNREACHABLE) from None
+            message = f"{self.url} answers, but not as Noonbell does (HTTP {status}); is the address right?"
+            raise self._complaint(message, {"server": self.url, "status": status}, exit_code=UNREACHABLE) from None
         if 200 <= status < 300:
             return data
         raise self._refused(status, data, answered.headers)
@@ -192,9 +192,9 @@ class Client:
         detail = str(problem.get("detail", f"HTTP {status}")) if isinstance(problem, dict) else f"HTTP {status}"
         facts = {"server": self.url, "status": status}
         if status == 401:
-            told = f"{self.url} does not accept the key in NOONBELL_API_KEY: it is wrong, revoked or expired"
+            message = f"{self.url} does not accept the key in NOONBELL_API_KEY: it is wrong, revoked or expired"
             hint = "noonbell api-keys list --store ADDRESS shows which keys there are; create makes another"
-            return self._complaint(told, facts, (hint,), NOT_PERMITTED)
+            return self._complaint(message, facts, (hint,), NOT_PERMITTED)
         if status == 403:
             return self._complaint(f"The key may not do this: {detail}", facts, (), NOT_PERMITTED)
         if status == 429:
@@ -211,26 +211,26 @@ class Client:
         hints: tuple[str, ...] = ()
         if isinstance(error, ssl.SSLCertVerificationError):
             said = _CERTIFICATE.get(error.verify_code, f"is not accepted ({error.verify_message})")
-            told = f"The certificate of {self._host} {said}; nothing was sent"
+            message = f"The certificate of {self._host} {said}; nothing was sent"
             hints = ("If it is your own authority's, name its certificate in SSL_CERT_FILE",)
             if error.verify_code in (62, 64):
                 hints = (f"It does not name {self._host}: check the address, or who answers there",)
         elif isinstance(error, ssl.SSLError):
-            told = f"{self.url} does not speak TLS as it should ({error.reason})"
+            message = f"{self.url} does not speak TLS as it should ({error.reason})"
             hints = (f"Did you mean http://{self._netloc}",)
         elif isinstance(error, ConnectionRefusedError):
-            told = f"Nobody answers at {self.url}: is the service running?"
+            message = f"Nobody answers at {self.url}: is the service running?"
         elif isinstance(error, TimeoutError):
-            told = f"{self.url} does not answer in time"
+            message = f"{self.url} does not answer in time"
         elif type(error).__name__ == "gaierror":
-            told = f"There is no host called {self._host}"
+            message = f"There is no host called {self._host}"
             hints = ("Check the address in --server or NOONBELL_URL",)
         elif isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | http.client.BadStatusLine):
-            told = f"{self.url} has hung up without an answer"
+            message = f"{self.url} has hung up without an answer"
             hints = () if self._tls else (f"Perhaps it speaks TLS there: https://{self._netloc}",)
         else:
-            told = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or error}"
-        return self._complaint(told, facts, hints, UNREACHABLE)
+            message = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or error}"
+        return self._complaint(message, facts, hints, UNREACHABLE)
 
     def address(self, path: str) -> str:
         """Where a path of the API is at the server."""
@@ -247,7 +247,7 @@ async def _in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: T | None, error: BaseException | None) -> None:
+    def deliver(result: T | None, error: BaseException | None) -> None:
         if done.done():
             return
         if error is not None:
@@ -262,7 +262,7 @@ async def _in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T
         except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
             failed = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, result, failed)
+            loop.call_soon_threadsafe(deliver, result, failed)
 
     threading.Thread(target=work, name="noonbell-request", daemon=True).start()
     return await done

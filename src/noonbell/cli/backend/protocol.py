@@ -176,8 +176,8 @@ class EngineUp(NamedTuple):
         return "" if self.host is None else f"{self.host}, process {self.pid}"
 
     def data(self) -> dict[str, Any]:
-        told = self._asdict()
-        return {**told, "up_since": self.up_since.isoformat(), "joined_at": self.joined_at.isoformat()}
+        fields = self._asdict()
+        return {**fields, "up_since": self.up_since.isoformat(), "joined_at": self.joined_at.isoformat()}
 
 
 class Backend(Protocol):

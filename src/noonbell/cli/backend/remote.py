@@ -55,8 +55,8 @@ class RemoteBackend:
 
     def team_for(self, given: str | None) -> str:
         if given not in (None, self._team):
-            told = f'The key is of the team "{self._team}" and sees no other; leave --team out, or use another key'
-            raise self._place.complaint(told, {"option": "--team", "value": given, "team": self._team})
+            message = f'The key is of the team "{self._team}" and sees no other; leave --team out, or use another key'
+            raise self._place.complaint(message, {"option": "--team", "value": given, "team": self._team})
         return self._team
 
     def team_seen(self, given: str | None) -> str | None:
@@ -165,9 +165,9 @@ class RemoteSchedules:
     async def delete_quiet_hours(self, policy_id: str) -> None:
         await self._client.call("DELETE", f"/quiet-hours/{escaped(policy_id)}")
 
-    def _quiet(self, told: dict[str, Any]) -> QuietHoursRecord:
-        return msgspec.convert({"team": self._team, **told}, QuietHoursRecord)
+    def _quiet(self, document: dict[str, Any]) -> QuietHoursRecord:
+        return msgspec.convert({"team": self._team, **document}, QuietHoursRecord)
 
 
-def _schedule(told: dict[str, Any]) -> Schedule:
-    return msgspec.convert({**told, "lane": told.get("lane") or ""}, Schedule)
+def _schedule(document: dict[str, Any]) -> Schedule:
+    return msgspec.convert({**document, "lane": document.get("lane") or ""}, Schedule)

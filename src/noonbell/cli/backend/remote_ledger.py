@@ -50,8 +50,8 @@ class RemoteLedger:
         except ScheduleNotFoundError:
             schedule_id = task  # perhaps one that was deleted, which keeps its history under its id
         when = None if at is None else at.isoformat(timespec="seconds")
-        told = await self._client.get(f"/schedules/{escaped(schedule_id)}/why", at=when)
-        return Answer(told["text"], told["facts"])
+        answer = await self._client.get(f"/schedules/{escaped(schedule_id)}/why", at=when)
+        return Answer(answer["text"], answer["facts"])
 
     async def _find(self, task: str, owner: str | None) -> Schedule:
         if (task, owner) not in self._known:
@@ -64,8 +64,8 @@ class RemoteLedger:
         self, owner: str | None, start: datetime | None, end: datetime | None, progress: Callable[[int], None]
     ) -> Report:
         if owner is not None:
-            told = "A server proves all schedules of a team; --owner and --scheduler are for --store"
-            raise self._place.complaint(told, {"option": "--owner", "value": owner})
+            message = "A server proves all schedules of a team; --owner and --scheduler are for --store"
+            raise self._place.complaint(message, {"option": "--owner", "value": owner})
         upto = datetime.now(UTC) if end is None else end
         since = upto - _DAY if start is None else start
         report = Report([], [])
@@ -120,14 +120,14 @@ class RemoteFiles:
     async def plan(self, file: ScheduleFile, text: str, form: str, team: str | None) -> ShownPlan:
         del team
         given = {"text": text, "format": form, "name": file.name}
-        told = await self._client.call("POST", "/plan", given)
-        items, quiet = (msgspec.convert(told[part], list[Item]) for part in ("schedules", "quiet_hours"))
-        return ShownPlan(file.document.source, told["managed_by"], told["unchanged"], items, quiet, told, given)
+        answer = await self._client.call("POST", "/plan", given)
+        items, quiet = (msgspec.convert(answer[part], list[Item]) for part in ("schedules", "quiet_hours"))
+        return ShownPlan(file.document.source, answer["managed_by"], answer["unchanged"], items, quiet, answer, given)
 
     async def apply(self, shown: ShownPlan, actor: str | None) -> Sequence[str]:
         if actor is not None:
-            told = "The audit of a server names the key that was used; leave --actor out"
-            raise self._place.complaint(told, {"option": "--actor", "value": actor})
+            message = "The audit of a server names the key that was used; leave --actor out"
+            raise self._place.complaint(message, {"option": "--actor", "value": actor})
         given = {**shown.made, "fingerprint": shown.data["fingerprint"], "allow_delete": True}
         try:
             done = await self._client.call("POST", "/apply", given)

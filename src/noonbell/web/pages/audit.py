@@ -58,7 +58,7 @@ async def show(visitor: Visiting) -> Response:
     before = int(cursor) if _CURSOR.fullmatch(cursor) else None
     rows = await visitor.service.store.audit.page(wanted, before, _PAGE + 1, newest_first=True)
     mask = await visitor.masking()
-    items = [_told(mask, number, event) for number, event in rows[:_PAGE]]
+    items = [_audit_row(mask, number, event) for number, event in rows[:_PAGE]]
     return visitor.page(
         "audit.html", items=items, asked=asked | days, errors=errors | more_errors, first=before is None,
         more=rows[_PAGE - 1][0] if len(rows) > _PAGE else None, events=EVENTS,
@@ -76,7 +76,7 @@ def _day(text: str, field: str) -> tuple[datetime | None, dict[str, str]]:
         return None, {field: "must be a day such as 2026-11-01"}
 
 
-def _told(mask: Callable[[str], str], number: int, event: AuditEvent) -> dict[str, Any]:
+def _audit_row(mask: Callable[[str], str], number: int, event: AuditEvent) -> dict[str, Any]:
     detail = msgspec.json.decode(event.detail)
     detail = detail if isinstance(detail, dict) else {"detail": detail}
     # what the slots of a stretch follow from: for programs, and for the page of them
@@ -102,9 +102,9 @@ async def show_slots(visitor: Visiting, number: NumberInPath) -> Response:
     more = page.next_cursor if page.next_cursor and page.next_cursor.startswith(f"{number}.") else None
     mask = await visitor.masking()
     slots = [one.detail.get("scheduled_for") for one in items]
-    told = [] if any(slots) else [mask(pretty(_dated(without_credentials(one.detail)))) for one in items]
+    details = [] if any(slots) else [mask(pretty(_dated(without_credentials(one.detail)))) for one in items]
     return visitor.page(
-        "audit_event.html", event=items[0], number=number, more=more, first=begun is None, details=told,
+        "audit_event.html", event=items[0], number=number, more=more, first=begun is None, details=details,
         slots=[moment(slot) for slot in slots if isinstance(slot, int)],
         reason=mask(str(items[0].detail.get("reason") or "")),
     )  # fmt: skip

@@ -106,9 +106,9 @@ async def apply_plan(visitor: Changing) -> Response:
     except NoonbellError as error:
         return await _shown(visitor, typed, made, 422, refused=(await visitor.masking())(str(error)))
     service.events.nudge()
-    told = f"Applied: {done.created} created, {done.changed} changed, {done.deleted} deleted"
-    told = ". ".join([told, *(f"Warning: {warning.removesuffix('.')}" for warning in done.warnings)])
-    return visitor.go(f"/schedules?owner={made.file.owner}", told, "plain" if done.warnings else "good")
+    outcome = f"Applied: {done.created} created, {done.changed} changed, {done.deleted} deleted"
+    outcome = ". ".join([outcome, *(f"Warning: {warning.removesuffix('.')}" for warning in done.warnings)])
+    return visitor.go(f"/schedules?owner={made.file.owner}", outcome, "plain" if done.warnings else "good")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def digest_of(made: Plan) -> str:
         [one.kind, one.id, one.name, [[change.field, change.before, change.after] for change in one.changes]]
         for one in (*made.schedules, *made.quiet_hours)
     ]
-    told = json.dumps([made.fingerprint, items], sort_keys=True, default=str)
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    state = json.dumps([made.fingerprint, items], sort_keys=True, default=str)
+    return hashlib.sha256(state.encode()).hexdigest()[:32]
 
 
 def _seen(made: Plan) -> str:
@@ -166,21 +166,21 @@ def _seen(made: Plan) -> str:
 
 def _what_changed(form: Form, made: Plan) -> list[str]:
     """In words, between the plan that was shown and the one that would be made now."""
-    told = []
+    changes = []
     if form.text("file") != made.file.fingerprint:
-        told.append("The text declares something else than the plan was made for")
+        changes.append("The text declares something else than the plan was made for")
     try:
         before: Any = json.loads(form.get("seen", "{}"))
     except (ValueError, RecursionError):
         before = {}
     now = {key: [one.epoch, one.enabled] for key, one in made.seen.items()}
     if isinstance(before, dict) and form.text("owner") == made.file.owner:
-        told += [f'The schedule "{key}" was created meanwhile' for key in now if key not in before]
-        told += [f'The schedule "{key}" was deleted meanwhile' for key in before if key not in now]
-        told += [
+        changes += [f'The schedule "{key}" was created meanwhile' for key in now if key not in before]
+        changes += [f'The schedule "{key}" was deleted meanwhile' for key in before if key not in now]
+        changes += [
             f'The schedule "{key}" was changed meanwhile' for key in now if key in before and before[key] != now[key]
         ]
-    return told[:20] or ["Quiet hours, or times that have passed meanwhile, make another plan of the same text"]
+    return changes[:20] or ["Quiet hours, or times that have passed meanwhile, make another plan of the same text"]
 
 
 async def _shown(

@@ -74,8 +74,8 @@ async def again(visitor: Changing, run_id: RunInPath) -> Response:
     try:
         new_id = await visitor.schedules.trigger(run.schedule_id)
     except ScheduleBusyError:
-        told = "The schedule is running just now; ask again when that run has ended"
-        return visitor.go(f"/runs/{segment(run_id)}", told, "bad")
+        message = "The schedule is running just now; ask again when that run has ended"
+        return visitor.go(f"/runs/{segment(run_id)}", message, "bad")
     visitor.service.events.nudge()
     return visitor.go(f"/runs/{segment(new_id)}", "Asked for; it starts at once where an engine is up")
 
@@ -84,7 +84,7 @@ def _attempt(run: Run, one: Attempt) -> dict[str, Any]:
     """An attempt for the template; `omitted` is how many were left out of the record just before it."""
     omitted = run.attempts_omitted if one is run.first_after_omitted else 0
     traceback = (one.detail or {}).get("traceback")
-    return {"attempt": one, "shown": exchange.told(one.detail), "traceback": traceback, "omitted": omitted}
+    return {"attempt": one, "shown": exchange.view_of(one.detail), "traceback": traceback, "omitted": omitted}
 
 
 def _wakes_at(run: Run, stored: StoredSchedule | None) -> datetime | None:

@@ -18,7 +18,7 @@ from noonbell.actions.http import credentials
 from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.paging import ScheduleInPath
 from noonbell.api.problems import ProblemError
-from noonbell.api.schedule_presenter import declared_told, not_editable, schedule_told
+from noonbell.api.schedule_presenter import declared_response, not_editable, schedule_response
 from noonbell.core.instants import instant, moment
 from noonbell.core.records import History
 from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNotFoundError, raised_type
@@ -51,11 +51,11 @@ async def show(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPat
     except ScheduleNotFoundError:
         return await _declared_page(visitor, declared, schedule_id)
     history = found.history
-    told = None if found.schedule is None else schedule_told(found.schedule)
-    zone = "UTC" if told is None else told.timezone
+    schedule = None if found.schedule is None else schedule_response(found.schedule)
+    zone = "UTC" if schedule is None else schedule.timezone
     return visitor.page(
         "schedule.html",
-        schedule=told,
+        schedule=schedule,
         schedule_id=schedule_id,
         name=history.name,
         removed_at=None if history.removed_at is None else moment(history.removed_at),
@@ -68,7 +68,7 @@ async def show(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPat
         ledger=found.occurrences,
         until=until,
         quiet=found.quiet_hours,
-        action=None if told is None else credentials.shown(told.action),
+        action=None if schedule is None else credentials.shown(schedule.action),
     )
 
 
@@ -76,14 +76,14 @@ async def _declared_page(visitor: RequestContext, declared: DeclaredTasks, sched
     row = await declared.find(visitor.team, schedule_id)
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
-    told = declared_told(row)
+    schedule = declared_response(row)
     sid, now = int(row["sid"]), instant(visitor.now)
     runs = await visitor.service.store.history.runs(
         RunFilter(sid, now - timedelta(days=1) // timedelta(microseconds=1), now)
     )
     answer = await why_schedule(visitor.service.store, sid, None, now=now)
     return visitor.page(
-        "schedule_declared.html", schedule=told, runs=runs[-_SHOWN:][::-1], moment=moment, why=answer.text,
+        "schedule_declared.html", schedule=schedule, runs=runs[-_SHOWN:][::-1], moment=moment, why=answer.text,
         runnable=_task_of(visitor, row) is not None,
     )  # fmt: skip
 
@@ -207,8 +207,8 @@ async def run_now(visitor: Changing, declared: Declared, schedule_id: ScheduleIn
     try:
         run_id = await visitor.schedules.trigger(schedule_id)
     except ScheduleBusyError:
-        told = "It is running already; a run that is asked for has to wait for its end"
-        return visitor.go(f"/schedules/{segment(schedule_id)}", told, "bad")
+        message = "It is running already; a run that is asked for has to wait for its end"
+        return visitor.go(f"/schedules/{segment(schedule_id)}", message, "bad")
     visitor.service.events.nudge()
     warnings = await visitor.schedules.warnings(await visitor.schedules.get(schedule_id))
     return visitor.go(f"/runs/{segment(run_id)}", " ".join(warnings) or None, "plain")
@@ -227,8 +227,8 @@ async def _run_task(visitor: RequestContext, schedule_id: str, task: str) -> Res
     if not done:
         return visitor.go(back, "It is running; this page tells when it has ended", "plain")
     if (error := run.exception()) is not None:
-        told = f"It failed with {raised_type(error)}; its run and the log tell what it said"
-        return visitor.go(back, told, "bad")
+        message = f"It failed with {raised_type(error)}; its run and the log tell what it said"
+        return visitor.go(back, message, "bad")
     if not run.result():
         return visitor.go(back, "A run of it is under way; ask again when it has ended", "bad")
     return visitor.go(back, "It has run, and succeeded")

@@ -15,7 +15,7 @@ from noonbell.actions.http.definition import METHODS
 from noonbell.api.declared import Declared
 from noonbell.api.models.schedules import ScheduleResponse
 from noonbell.api.paging import ScheduleInPath
-from noonbell.api.schedule_presenter import not_editable, schedule_told
+from noonbell.api.schedule_presenter import not_editable, schedule_response
 from noonbell.errors import (
     CronError,
     LanguageError,
@@ -51,7 +51,7 @@ async def new(visitor: Changing) -> Response:
     typed = dict(DEFAULTS)
     like = visitor.request.query_params.get("like")
     if like:
-        typed = _typed(schedule_told(await visitor.schedules.get(like)))
+        typed = _typed(schedule_response(await visitor.schedules.get(like)))
         typed |= {"name": f"{typed['name']} (copy)", "like": like}
     if text := visitor.request.query_params.get("when"):
         typed["when"] = text[:500]
@@ -72,18 +72,22 @@ async def create(visitor: Changing) -> Response:
         return await _refused(visitor, error)
     visitor.service.events.nudge()
     warnings = [*(f"Warning: {warning}." for warning in made.warnings), *await visitor.schedules.warnings(made)]
-    told = " ".join([f"Made. {meant.description}.", *warnings])
-    return visitor.go(f"/schedules/{segment(made.schedule_id)}", told, "plain" if warnings else "good")
+    message = " ".join([f"Made. {meant.description}.", *warnings])
+    return visitor.go(f"/schedules/{segment(made.schedule_id)}", message, "plain" if warnings else "good")
 
 
 @router.get("/schedules/{schedule_id}/edit")
 async def edit(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
     await _require_editable(visitor, declared, schedule_id)
-    told = schedule_told(await visitor.schedules.get(schedule_id))
-    typed = _typed(told)
-    typed |= {"when_was": typed["when"], "zone_was": typed["timezone"], "seen": _seen(told.epoch, told.updated_at)}
-    written = credentials.written_out(told.action)
-    return await _form(visitor, typed, editing=schedule_id, name=told.name, written=written)
+    schedule = schedule_response(await visitor.schedules.get(schedule_id))
+    typed = _typed(schedule)
+    typed |= {
+        "when_was": typed["when"],
+        "zone_was": typed["timezone"],
+        "seen": _seen(schedule.epoch, schedule.updated_at),
+    }
+    written = credentials.written_out(schedule.action)
+    return await _form(visitor, typed, editing=schedule_id, name=schedule.name, written=written)
 
 
 @router.post("/schedules/{schedule_id}/edit")
@@ -104,12 +108,12 @@ async def change(visitor: Changing, declared: Declared, schedule_id: ScheduleInP
     except NoonbellError as error:
         return await _refused(visitor, error, editing=schedule_id, name=before.name)
     visitor.service.events.nudge()
-    told = _with_warnings("Saved. What was due before is decided by what held before.", saved)
-    return visitor.go(f"/schedules/{segment(schedule_id)}", told)
+    message = _with_warnings("Saved. What was due before is decided by what held before.", saved)
+    return visitor.go(f"/schedules/{segment(schedule_id)}", message)
 
 
-def _with_warnings(told: str, made: Schedule) -> str:
-    return " ".join([told, *(f"Warning: {warning}." for warning in made.warnings)])
+def _with_warnings(message: str, made: Schedule) -> str:
+    return " ".join([message, *(f"Warning: {warning}." for warning in made.warnings)])
 
 
 async def _require_editable(visitor: RequestContext, declared: Declared, schedule_id: str) -> None:
@@ -164,7 +168,7 @@ async def test_now(visitor: Changing) -> Response:
     try:
         action = credentials.unveiled(action_of(visitor.form), await _stored_action(visitor))
         found = await try_action(visitor, action, editing)
-        values |= {"trial": found, "shown": exchange.told(found.detail)}
+        values |= {"trial": found, "shown": exchange.view_of(found.detail)}
     except NoonbellError as error:
         values["trial_error"] = (await visitor.masking())(str(error))
     if visitor.by_script:
@@ -213,9 +217,9 @@ def _editing(form: Form) -> str | None:
 # --- credentials that are written out ---------------------------------------------------------------------------------
 
 
-def _typed(told: ScheduleResponse) -> dict[str, str]:
+def _typed(schedule: ScheduleResponse) -> dict[str, str]:
     """The inputs of a schedule, without what is to be kept to oneself."""
-    return typed_of(told.model_copy(update={"action": credentials.veiled(told.action)}))
+    return typed_of(schedule.model_copy(update={"action": credentials.veiled(schedule.action)}))
 
 
 async def _fields(visitor: RequestContext) -> dict[str, Any]:
@@ -228,7 +232,7 @@ async def _stored_action(visitor: RequestContext) -> Mapping[str, Any] | None:
     """The action of the schedule that is edited or copied: what was left alone in the form is taken from it."""
     of = _editing(visitor.form) or visitor.form.text("like")
     try:
-        return schedule_told(await visitor.schedules.get(of)).action if of else None
+        return schedule_response(await visitor.schedules.get(of)).action if of else None
     except ScheduleNotFoundError:
         return None
 
@@ -255,8 +259,8 @@ async def move_credential(visitor: Changing, declared: Declared, schedule_id: Sc
             await secrets.delete(visitor.team, name)  # nothing refers to it
             raise
     except NoonbellError as error:
-        told = (await visitor.masking())(str(error))
-        return visitor.go(back, f"{one.label} stays where it is. {told}", "bad")
+        reason = (await visitor.masking())(str(error))
+        return visitor.go(back, f"{one.label} stays where it is. {reason}", "bad")
     visitor.service.events.nudge()
     return visitor.go(back, f"{one.label} is the secret {name} now, and is masked in every record from now on")
 

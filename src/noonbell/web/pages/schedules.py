@@ -96,10 +96,10 @@ async def bulk(visitor: Changing) -> Response:
         except NoonbellError as error:
             refused.append(f"{schedule_id}: {error}")
     visitor.service.events.nudge()
-    told = f"{len(ids) - len(refused)} of {len(ids)} {done}"
+    message = f"{len(ids) - len(refused)} of {len(ids)} {done}"
     if refused:
-        return visitor.go(path, f"{told}. Not done: {'; '.join(refused[:3])}", "bad")
-    return visitor.go(path, told)
+        return visitor.go(path, f"{message}. Not done: {'; '.join(refused[:3])}", "bad")
+    return visitor.go(path, message)
 
 
 async def _edit(visitor: RequestContext, ids: list[str], path: str) -> Response:
@@ -110,8 +110,8 @@ async def _edit(visitor: RequestContext, ids: list[str], path: str) -> Response:
             return visitor.go(path, "Fill in what is to change; nothing was changed", "bad")
         await visitor.schedules.update_many(ids, changes)  # type: ignore[arg-type]  # checked there, field by field
     except NoonbellError as error:
-        told = (await visitor.masking())(str(error))
-        return visitor.go(path, f"None of {len(ids)} was changed. {told}", "bad")
+        reason = (await visitor.masking())(str(error))
+        return visitor.go(path, f"None of {len(ids)} was changed. {reason}", "bad")
     visitor.service.events.nudge()
     return visitor.go(path, f"{len(ids)} changed: {', '.join(changes)}")
 

@@ -29,10 +29,10 @@ async def rotate(visitor: Managing) -> Response:
     """After a master key was added: everything that is sealed is wrapped anew. No value is shown or changed."""
     _require_operator(visitor)
     done = await visitor.schedules.secrets.rotate()
-    told = f"{done.rewrapped} wrapped anew under the newest master key"
+    outcome = f"{done.rewrapped} wrapped anew under the newest master key"
     if done.unreadable:
-        return visitor.go("/settings", f"{told}, {len(done.unreadable)} could not be read", "bad")
-    return visitor.go("/settings", told)
+        return visitor.go("/settings", f"{outcome}, {len(done.unreadable)} could not be read", "bad")
+    return visitor.go("/settings", outcome)
 
 
 def _require_operator(visitor: RequestContext) -> None:

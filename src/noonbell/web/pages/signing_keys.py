@@ -83,8 +83,10 @@ async def retire(visitor: Changing, schedule_id: ScheduleInPath) -> Response:
     await visitor.schedules.get(schedule_id)
     gone = await visitor.schedules.secrets.drop_signing_keys(schedule_id, visitor.team)
     visitor.service.events.nudge()
-    told = "The keys are retired; what comes next is signed with a new one" if gone else "There were no keys to retire"
-    return visitor.go(f"/schedules/{segment(schedule_id)}/signing-keys", told, "good" if gone else "plain")
+    message = (
+        "The keys are retired; what comes next is signed with a new one" if gone else "There were no keys to retire"
+    )
+    return visitor.go(f"/schedules/{segment(schedule_id)}/signing-keys", message, "good" if gone else "plain")
 
 
 async def _page(
@@ -96,7 +98,7 @@ async def _page(
     made: Sequence[SigningKey] = ()
     if keys is None and secrets.usable:
         made = await secrets.made_signing_keys(schedule.schedule_id, visitor.team)
-    shown = [_told(key, seen=True) for key in keys or ()] + [_told(key, seen=False) for key in (*rest, *made)]
+    shown = [_shown_key(key, seen=True) for key in keys or ()] + [_shown_key(key, seen=False) for key in (*rest, *made)]
     return visitor.page(
         "signing_keys.html", status, schedule_id=schedule.schedule_id, name=schedule.name, keys=shown,
         usable=secrets.usable, overlaps=list(OVERLAPS.items()), revealed=bool(keys),
@@ -105,7 +107,7 @@ async def _page(
     )  # fmt: skip
 
 
-def _told(key: SigningKey, *, seen: bool) -> Key:
+def _shown_key(key: SigningKey, *, seen: bool) -> Key:
     name = hashlib.sha256(f"noonbell signing key {key.key}".encode()).hexdigest()[:10]
     until = None if key.expires_at is None else moment(key.expires_at)
     return Key(name, moment(key.created_at), until, key.key if seen else None)

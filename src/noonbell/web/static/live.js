@@ -65,13 +65,13 @@
     source.addEventListener("error", () => {
       if (lostAt === null) {
         lostAt = Date.now();
-        setTimeout(tell, 1200);
+        setTimeout(showState, 1200);
       }
       if (source.readyState === EventSource.CLOSED) setTimeout(open, 5000);
     });
   }
 
-  function tell() {
+  function showState() {
     if (lostAt === null) return;
     const since = new Date(lostAt).toLocaleTimeString("en-GB");
     say(`The connection to the service is lost. What you see is as of ${since}; trying again…`, "lost");
