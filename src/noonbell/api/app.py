@@ -66,13 +66,13 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     instances.router,
 )
 
-# Paths that are open to everybody, each with its reason. Whatever else there is asks for a key.
+# Public paths, each with its reason. Every other path requires a key.
 PUBLIC: Final = {
-    "/healthz": "for those who watch over processes",
+    "/healthz": "for process supervisors and load balancers",
     "/readyz": "as /healthz",
     "/ping/{rest:path}": "the token in the address is the key",
     f"{PREFIX}/openapi.json": "the description of the API holds no data",
-    "/demo/bell": "the target of the demo's schedules: it keeps nothing and tells nothing",
+    "/demo/bell": "the target of the demo's schedules: it stores nothing and returns no data",
     "/demo/moody": "as /demo/bell",
     **web.PUBLIC,  # pages; the others ask for a session, which `web/session.py` sees to
 }
@@ -110,7 +110,7 @@ def create_app(service: Service) -> FastAPI:
 
 @cache
 def _routes() -> list[BaseRoute]:
-    """What every application has; it takes a while to be worked out, once in a process."""
+    """Return the routes that every application has. Building them is slow, so it is done once in a process."""
     included = APIRouter()
     for router in (health.router, metrics.router):
         included.include_router(router)
@@ -122,13 +122,13 @@ def _routes() -> list[BaseRoute]:
 
 
 async def _of_first_team(caller: Writing) -> None:
-    """Declared tasks belong to the first team; to others they are not there."""
+    """Hide declared tasks from every team but the first, to which they belong."""
     if caller.team != DEFAULT_TEAM:
-        raise problems.ProblemError(404, "There is no such address", kind="not-found")
+        raise problems.ProblemError(404, "Address not found", kind="not-found")
 
 
 def _key_check(service: Service) -> Callable[[Request], Awaitable[None]]:
-    """What is asked before the body of a request is read; pages ask for a session by themselves."""
+    """Return the check of the API key that runs before a body is read; pages check their session themselves."""
 
     async def ask(request: Request) -> None:
         path = request.scope["path"]

@@ -86,7 +86,7 @@ def _turn_of(app: FastAPI) -> asyncio.Lock:
 def decode(body: bytes, most: int) -> Any:
     """The value of a body in UTF-8.
 
-    Raises HTTPException 413 where it holds too many values, and JSONDecodeError where it is no JSON.
+    Raises HTTPException 413 if it holds too many values, and JSONDecodeError if it is not JSON.
     """
     if count_values(body) > most:
         raise HTTPException(413, f"The body of a request may hold {most} keys and values at most here")
@@ -98,9 +98,9 @@ def decode(body: bytes, most: int) -> Any:
 
 
 def count_values(body: bytes) -> int:
-    """The keys and values of a body, up to a few; without those that decoding would not reach.
+    """Count the keys and values of a body, give or take a few, without those that decoding would not reach.
 
-    What stands within quotes is no structure. A body with very many quotes is not taken apart: it holds too many texts.
+    Text within quotes is not structure. A body with very many quotes is not split: it holds too many texts.
     """
     bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
     texts = bare.count(b'"') // 2

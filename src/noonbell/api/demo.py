@@ -1,4 +1,4 @@
-"""What `noonbell serve --demo` has to show: a few schedules, and the target that their requests reach.
+"""The data of `noonbell serve --demo`: a few schedules, and the target that their requests reach.
 
 The target is this service itself. It keeps nothing and gives nothing away: /demo/bell answers, and /demo/moody answers
 with an error for about one run in four, so that there are retries and failures to look at. Egress lets schedules reach
@@ -86,7 +86,7 @@ async def ensure_demo(service: Service) -> None:
         try:
             await _ensure(schedules, wanted)
         except ScheduleExistsError:
-            continue  # its id was used once: somebody has deleted it
+            continue  # its id was used before: a user has deleted the schedule
 
 
 async def _ensure(schedules: Schedules, wanted: dict[str, Any]) -> None:
@@ -101,7 +101,7 @@ async def _ensure(schedules: Schedules, wanted: dict[str, Any]) -> None:
 
 
 async def demo_key(service: Service) -> str:
-    """A key that works for a day. The one that was printed last time is revoked: it stands in some old terminal."""
+    """Create a key that is valid for a day, and revoke the one of the last start, which an old terminal may show."""
     access = service.access.acting("demo")
     after = ""
     while page := await access.list_keys(TEAM, after=after):
@@ -110,7 +110,7 @@ async def demo_key(service: Service) -> str:
                 try:
                     await access.revoke_key(key.key_id)
                 except NoonbellError:
-                    continue  # somebody was quicker
+                    continue  # already revoked
         after = page[-1].key_id
     _, key_text = await access.create_key(TEAM, ["admin"], name=KEY_NAME, expires_at=_now(service) + _KEY_LASTS)
     return key_text

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a POST that is sent twice is done once.
+"""`Idempotency-Key`: a POST that is sent twice is carried out once.
 
     POST /api/v1/schedules
     Idempotency-Key: 0b1f…
@@ -52,7 +52,7 @@ IdempotencyKey = Annotated[
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What is answered, in the form in which it is kept."""
+    """A response in the form in which it is stored."""
 
     status: int
     body: str
@@ -71,9 +71,9 @@ _decode = msgspec.json.Decoder(_Kept).decode
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """The request for whoever carries it out. `repeated`: it was begun before, and nobody knows how far it got.
+    """One attempt to carry out a request. `repeated`: an earlier attempt began, and its outcome is unknown.
 
-    `begun_at` is when that was for the first time, the same for all attempts.
+    `begun_at` is the time of the first attempt, the same for all attempts.
     """
 
     new_id: str
@@ -81,7 +81,7 @@ class Attempt(msgspec.Struct, frozen=True):
     repeated: bool = False
 
     def may_have_made(self, created_at: datetime) -> bool:
-        """Whether what is there since then can be an earlier attempt's; an id that somebody chose may be older."""
+        """Return whether an earlier attempt may have created it; with an id chosen by the client it may be older."""
         return self.repeated and created_at >= self.begun_at
 
 
@@ -89,12 +89,12 @@ Do = Callable[[Attempt], Awaitable[Answer]]
 
 
 def as_answer(status: int, model: ResponseBody, **headers: str) -> Answer:
-    """A model as an answer."""
+    """Return a model as an answer."""
     return Answer(status, model.model_dump_json(), {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 async def once(request: Request, service: Service, caller: Caller, key: str | None, do: Do) -> Response:
-    """Do it, unless it was done under this key before."""
+    """Carry out the request, unless it was carried out under this key before."""
     now = service.clock.now()
     if key is None:
         return _response(await do(Attempt(next(new_ids(now)), moment(now))))
@@ -108,7 +108,7 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
         answer = await do(Attempt(kept.new_id, moment(kept.first_at), repeated=version > 1))
     except (StoreError, TimelineError):
         raise  # it may be committed all the same: the repeat finds out
-    except (NoonbellError, ProblemError):  # refused; after anything else nobody knows how far it got
+    except (NoonbellError, ProblemError):  # refused; after any other error the outcome is unknown
         await store.documents.write(removed=removals(KIND, [document_id]))
         raise
     written = _encode(msgspec.structs.replace(kept, answer=answer)).decode()
@@ -120,7 +120,7 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
 
 
 async def _begin(store: Ledger, document_id: str, team: str, asked: str, now: int) -> tuple[_Kept, int]:
-    """Write down that this is under way, or find out that it is or was; the version tells how often it was begun."""
+    """Record that the request is under way, or return its record; the version is the number of attempts."""
     found = await store.documents.find(DocumentFilter(KIND, [document_id]))
     known: _Kept | None = None
     expected, new_id, first_at = 0, next(new_ids(now)), now
@@ -141,7 +141,7 @@ async def _begin(store: Ledger, document_id: str, team: str, asked: str, now: in
 
 
 def _known(document: Document, asked: str, now: int) -> _Kept | None:
-    """What is kept of an earlier request; None where its time is over."""
+    """Return the record of an earlier request; None if it has expired."""
     kept = _decode(document.body)
     if kept.begun_at + KEPT_US <= now:
         return None
@@ -159,7 +159,7 @@ def _under_way() -> ProblemError:
 
 
 async def _sweep(store: Ledger, now: int) -> None:
-    """Forget some of those whose time is over; each that comes takes a few with it."""
+    """Delete some expired records; every new request deletes a few."""
     due, _ = await due_documents(store, KIND, now, _SWEPT)
     if due:
         await store.documents.write(removed=removals(KIND, [document.id for document in due]))

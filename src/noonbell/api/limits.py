@@ -1,7 +1,7 @@
-"""How many requests a key or an address may send: a bucket of tokens for each, which fills again with time.
+"""Rate limits: a token bucket for each key and each address, which fills again with time.
 
-A bucket holds what may be sent in ten seconds, so that a burst is fine and a flood is not. Buckets that have been full
-again for a while are forgotten; the number of buckets is bounded, whoever asks.
+A bucket holds the requests of ten seconds, so that a burst passes and a flood does not. Buckets that have been full
+again for a while are dropped; the number of buckets is bounded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BURST_SECONDS: Final = 10.0
 
 
 class Buckets:
-    """Token buckets by name; `per_minute` 0 is no limit."""
+    """Token buckets by name; `per_minute` 0 disables the limit."""
 
     def __init__(self, per_minute: int, elapsed: Callable[[], float]) -> None:
         self._rate = per_minute / 60

@@ -1,7 +1,7 @@
-"""The numbers of a service, in the form that Prometheus reads.
+"""The metrics of a service, in the format of Prometheus.
 
-What the engine and the store count by themselves is read when somebody asks; only requests are counted here. So the
-numbers cost the fire path nothing. Counters of the engine begin anew when it starts again, as counters do.
+The counters of the engine and the store are read at each scrape; only requests are counted here, so metrics cost the
+fire path nothing. The counters of the engine start at zero when it restarts, as Prometheus expects.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from noonbell.store.timed import BOUNDS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTED: Final = {
-    "polls": "Looks at what is due",
-    "looked": "Rows that a look has read",
+    "polls": "Polls for due schedules",
+    "looked": "Rows read by polls",
     "started": "Attempts that have begun",
     "succeeded": "Attempts that have succeeded",
     "failed": "Attempts that have failed",
-    "stale": "Ends that came under an old fence: another engine had taken the run",
-    "store_errors": "Looks that failed because of the store",
+    "stale": "Ends rejected by the fence: another engine had taken the run over",
+    "store_errors": "Polls that failed because of the store",
     "poll_gaps": "Stretches without a poll of the lane that were longer than the grace",
     "poll_gap_seconds": "Seconds without a poll of the lane, in stretches longer than the grace",
 }
@@ -33,13 +33,13 @@ _TIMELINE_COUNTED: Final = {
     "popped": "Members that the Redis timeline has brought up",
     "repaired": "Schedules that were overdue, and that the database found without the Redis timeline",
     "dropped": "Members of the Redis timeline that were no ids, or no active schedules",
-    "built": "How often the Redis timeline was built anew",
+    "built": "How often the Redis timeline was rebuilt",
     "errors": "Calls of the Redis timeline that failed",
 }
 
 
 class Measures:
-    """The numbers of one service."""
+    """The metrics of one service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -64,14 +64,14 @@ class Measures:
 
 
 class _Standing(Collector):
-    """What is read from the service when it is asked for."""
+    """The metrics that are read from the service at each scrape."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._backlog: Mapping[str, int] | None = None
 
     async def look(self) -> None:
-        """What only the database knows."""
+        """Read the counts that only the database has."""
         self._backlog = await self._service.backlog()
 
     def collect(self) -> Iterable[Metric]:

@@ -1,4 +1,4 @@
-"""What surrounds every request: an id, security headers, limits on its body, a line in the log, and no trace outside.
+"""The middleware of every request: an id, security headers, limits on its body, a log line, no traceback in answers.
 
 Plain ASGI, so that streams pass through piece by piece.
 """
@@ -44,7 +44,7 @@ _SLASHES: Final = f"[/{ESCAPED}]+"
 _SECRET_PATHS: Final = re.compile(
     rf"^({_SLASHES}(?:ping|setup|welcome{_SLASHES}[^/{ESCAPED}]+){_SLASHES})[^/]+", re.IGNORECASE
 )
-# Nothing from elsewhere, nothing inline, and nobody puts us into a frame.
+# No foreign sources, no inline scripts or styles, and no embedding in frames.
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -60,14 +60,14 @@ SECURITY_HEADERS: Final = {
 }
 # Where people reach the service by https: browsers are to remember it, for a year.
 HTTPS_HEADERS: Final = {"Strict-Transport-Security": "max-age=31536000"}
-# Asked again and again by programs: of interest only to whoever looks for something.
+# Polled constantly by programs: logged at debug level.
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics", "/demo/bell", "/demo/moody"})
 
 
 class RequestMiddleware:
     """See the module.
 
-    `observe` is told method, route, status and seconds of each request; `admit` raises what keeps one out, by its head.
+    `observe` receives method, route, status and seconds of each request; `admit` raises to refuse one by its headers.
     A request that the server cancels because the service stops (`stopping`) is answered with 503.
     """
 
@@ -98,7 +98,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         if b"%2f" in scope.get("raw_path", b"").lower():
-            # a slash inside of an id is no border between two parts of the path; paging.ESCAPED puts it back
+            # an escaped slash belongs to an id and does not separate two parts of the path; ESCAPED keeps them apart
             scope["path"] = unquote(re.sub("%2[fF]", ESCAPED, scope["raw_path"].decode("latin-1").partition("?")[0]))
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
@@ -131,7 +131,7 @@ class RequestMiddleware:
                 await answer(Request(scope), problem)(scope, receive, answering)
             else:
                 facts = _facts(request_id=request_id, path=_path(scope))
-                logger.error("An answer broke off: %s", describe_error(error), extra=facts)  # noqa: TRY400 - whoever was answered has gone, mostly
+                logger.error("An answer broke off: %s", describe_error(error), extra=facts)  # noqa: TRY400 - the client has disconnected, mostly
         finally:
             seconds = time.perf_counter() - began
             self._log_request(scope, answering.status, seconds, request_id)
@@ -182,7 +182,7 @@ class RequestMiddleware:
             self._bodies.remove(sender, read)
 
     def _route(self, scope: Scope) -> str:
-        """The path with the names of its parts, of which there are few."""
+        """Return the path as a template, of which there are few."""
         template = getattr(scope.get("route"), "path", None) or "(none)"
         if scope["path"].startswith(f"{self._prefix}/") and template.startswith("/"):
             return f"{self._prefix}{template}"  # a route does not know the prefix that it was included with

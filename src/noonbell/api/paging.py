@@ -1,7 +1,7 @@
 """Pages and filters: `?limit=50&cursor=…` answers {"items": […], "next_cursor": …}.
 
-A cursor is the place where a page ended; it belongs to the list and the filters that gave it. What is added or deleted
-meanwhile moves nothing: a page costs what it gives, wherever it begins.
+A cursor is the place where a page ended; it belongs to the list and the filters that returned it. Rows added or
+deleted between two requests shift no page, and a page costs only its own rows, wherever it begins.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def _instant(value: Any) -> Any:
         at = _read(text)
         inside = at is not None and _FIRST <= at < _LAST
     except LanguageError as error:
-        raise ValueError(f"is no time: {error.reason}; {_RIGHT}") from error
+        raise ValueError(f"is not a time: {error.reason}; {_RIGHT}") from error
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"is no time: {error}") from error
+        raise ValueError(f"is not a time: {error}") from error
     if at is None:
         raise ValueError(_RIGHT)
     if not inside:
@@ -66,7 +66,7 @@ IdCursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
 
 TextCursor = Annotated[str, Field(min_length=1, max_length=600, pattern=PLAIN)]
 
-# Stands for a slash that was escaped (%2F) in a path, from the middleware to the route; no id has it.
+# Replaces an escaped slash (%2F) of a path on the way from the middleware to the route; no id contains it.
 ESCAPED: Final = "\ue000"
 
 
@@ -115,5 +115,5 @@ class Paged(Protocol):
 
 
 def as_page(model: type[T], page: Paged) -> PageOf[T]:
-    """A page of the library as an answer."""
+    """Return a page of the library as a page of the API."""
     return PageOf(items=[model.model_validate(one) for one in page.items], next_cursor=page.next_cursor)

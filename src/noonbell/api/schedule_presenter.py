@@ -1,7 +1,7 @@
-"""Schedules as people write them to the API, in the words of the library.
+"""Conversion of schedules between the API and the library.
 
-`text` says in English when; it becomes `type`, `spec` and, where it names one, `timezone`. Schedules that a program has
-declared (`Scheduler`, `periodic`) can be looked at and not changed: they follow the program.
+`text` says in English when a schedule fires; it becomes `type`, `spec` and, if it names a zone, `timezone`. Schedules
+that a program has declared (`Scheduler`, `periodic`) can be read and not changed: they follow the program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noonbell.timing import parse_one_shot
 
 
 class Meant(NamedTuple):
-    """What a text was understood as, and what is worth saying about it."""
+    """The interpretation of a text, and notes about it."""
 
     fields: dict[str, Any]
     description: str
@@ -47,7 +47,7 @@ def fields_of(given: Mapping[str, Any], now: int) -> tuple[dict[str, Any], str |
 
 
 def read_text(text: str, now: int, timezone: str | None) -> Meant:
-    """What an English text, or an expression in any dialect of cron, says: type, spec and zone."""
+    """Return type, spec and zone of an English text, or of an expression in any dialect of cron."""
     here = "UTC" if timezone is None else timezone
     try:
         ZoneInfo(here)
@@ -57,7 +57,7 @@ def read_text(text: str, now: int, timezone: str | None) -> Meant:
     try:
         found = read_english(text, now=moment(now), timezone=here)
     except CronError as error:
-        raise ScheduleInvalidError("text", text, f"is no cron expression: {error}") from error
+        raise ScheduleInvalidError("text", text, f"is not a cron expression: {error}") from error
     if timezone is not None and found.zone_named and found.timezone != timezone:
         raise ScheduleInvalidError("timezone", timezone, f"is another zone than the text names: {found.timezone}")
     return Meant(dict(found.fields), found.description, found.notes)
@@ -74,14 +74,14 @@ def schedule_response(schedule: Schedule, understood: str | None = None) -> Sche
 
 
 def for_caller(response: ScheduleResponse, caller: Caller) -> ScheduleResponse:
-    """What a caller may see of a schedule: a key that may only read sees no credentials that are written out."""
+    """Return the schedule as this caller may see it: without literal credentials for a key that may only read."""
     if not caller.may("write"):
         response.action = shown(response.action)
     return response
 
 
 def described(kind: str, spec: str, timezone: str) -> str | None:
-    """The spec in English; None where there is nothing to say."""
+    """Return the spec in English; None if it cannot be described."""
     try:
         if kind == "cron":
             return describe(parse(spec))

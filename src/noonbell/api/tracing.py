@@ -1,4 +1,4 @@
-"""Traces, where somebody has asked for them: one span for each request, by OpenTelemetry.
+"""Traces, if they are enabled: one span for each request, by OpenTelemetry.
 
 Without `opentelemetry-api` nothing happens, and without an SDK that is configured next to nothing: the API's own spans
 go nowhere. What a span says is what the log says: the route, never a query, a body or a key.
@@ -31,7 +31,7 @@ def request_span(method: str, headers: Mapping[str, str]) -> AbstractContextMana
 
 
 def record_outcome(span: Any, method: str, route: str, status: int) -> None:
-    """What became of the request."""
+    """Record the outcome of the request in its span."""
     if span is None or not span.is_recording():
         return
     span.update_name(f"{method} {route}")

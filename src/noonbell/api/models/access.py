@@ -1,4 +1,4 @@
-"""Teams, API keys and instances, as they are sent and told."""
+"""Teams, API keys and instances, in requests and responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KeyRequest(RequestBody):
         min_length=1, max_length=3, description="write includes read, and admin both.", examples=[["write"]]
     )
     expires_at: Instant = left_out(description="Without it the key does not expire.", examples=["2030-01-01T00:00:00Z"])
-    team: TeamName = left_out(description="Another team than the caller's: only for those who look after teams.")
+    team: TeamName = left_out(description="Another team than the caller's: only for keys that manage teams.")
 
 
 class KeyResponse(ResponseBody):
@@ -62,7 +62,7 @@ class KeysRevoked(ResponseBody):
 
 
 class CallerResponse(ResponseBody):
-    """Who a key stands for."""
+    """The caller that a key authenticates."""
 
     actor: str
     team: str
@@ -78,16 +78,16 @@ class InstanceResponse(ResponseBody):
     here: bool = Field(description="Whether it runs in the process that answers.")
     up_since: datetime = Field(description="Since when the lane is up without a gap, by whichever of its engines.")
     joined_at: datetime = Field(description="When this engine joined the lane.")
-    seen_seconds_ago: float = Field(description="How long ago it gave a sign of life.")
+    seen_seconds_ago: float = Field(description="The age of its latest heartbeat.")
     last_poll_seconds_ago: float | None = Field(
         description="How long ago it completed a poll, as recorded every few seconds; null before the first."
     )
     version: str = Field(description="The version of Noonbell that it runs.", examples=["0.1.0"])
     zone_data: str = Field(description="The version of its time zone data.", examples=["2026a"])
     load: dict[str, int | float | None] = Field(
-        description="What it has in hand, and how late things began in the last minute.",
+        description="Runs in flight, and how late runs began in the last minute.",
         examples=[{"running": 3, "most": 10000, "started_per_minute": 42, "late_p99_seconds": 0.05}],
     )
-    instance: str | None = Field(default=None, description="Its name; told to those who look after teams.")
+    instance: str | None = Field(default=None, description="Its name; only for keys that manage teams.")
     host: str | None = Field(default=None, description="Where it runs; as `instance`.")
     pid: int | None = Field(default=None, description="Its process; as `instance`.")

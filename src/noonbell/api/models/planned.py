@@ -15,7 +15,7 @@ LARGEST_FILE: Final = 256 * 1024
 
 
 class PreviewRequest(RequestBody):
-    """When something would fire: a `text` in English or cron, or a `type` and a `spec`."""
+    """A schedule to preview: a `text` in English or cron, or a `type` and a `spec`."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"text": "every weekday at 9am in Kyiv", "count": 5}]},
@@ -30,7 +30,7 @@ class PreviewRequest(RequestBody):
 
 
 class SurpriseResponse(ResponseBody):
-    """A day of the coming year on which a clock change bends the schedule."""
+    """A day of the coming year on which a clock change affects the schedule."""
 
     date: str
     kind: Literal["twice", "skipped", "moved", "remark"]
@@ -44,7 +44,7 @@ class FireResponse(ResponseBody):
 
 
 class PreviewResponse(ResponseBody):
-    """What was understood. `fields` are those that POST /schedules takes."""
+    """A preview of a schedule. `fields` can be sent to POST /schedules as they are."""
 
     type: Type
     spec: str
@@ -71,7 +71,7 @@ class ProblemFound(ResponseBody):
 
 
 class VerifyResponse(ResponseBody):
-    """What was looked at, and what is wrong with it. `next_cursor` goes on where not all schedules were looked at."""
+    """The extent of the check, and the problems found. `next_cursor` continues if schedules are left to check."""
 
     whole: bool
     schedules: int
@@ -133,7 +133,7 @@ class PlanItem(ResponseBody):
 
 
 class PlanResponse(ResponseBody):
-    """What a file would change. `words` say what it means for the coming weeks."""
+    """The changes that a file would make. `words` describe the effect on the coming weeks."""
 
     name: str
     managed_by: str

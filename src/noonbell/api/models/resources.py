@@ -128,7 +128,7 @@ class Found(ResponseBody):
 
 
 class SecretRequest(RequestBody):
-    """A value goes in and never comes out again."""
+    """The value of a secret. It can be written and never read back."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"value": "a-token-of-some-service"}]})
 
@@ -136,7 +136,7 @@ class SecretRequest(RequestBody):
 
 
 class SecretResponse(ResponseBody):
-    """What may be shown of a secret: everything but its value."""
+    """A secret without its value."""
 
     name: str
     version: int
@@ -154,13 +154,13 @@ class RotationResponse(ResponseBody):
 
 
 class OverlapRequest(RequestBody):
-    """How long the old key signs on beside the new one."""
+    """The time for which the old key keeps signing beside the new one."""
 
     overlap_seconds: float = Field(default=86_400, ge=0, le=30 * 86_400, allow_inf_nan=False)
 
 
 class SigningKeyResponse(ResponseBody):
-    """A key that signs requests; whoever receives them has to be given it. `until` is when it stops signing."""
+    """A key that signs requests; the receiver needs it to verify them. `until` is when it stops signing."""
 
     key: str
     created_at: datetime | None = None
@@ -202,7 +202,7 @@ class ChannelRequest(ChannelChanges):
 
 
 class ChannelResponse(ResponseBody):
-    """A channel. A value of `config` that is secret shows as ***, or as the reference that somebody wrote."""
+    """A channel. A secret value of `config` is shown as ***, or as the reference to a secret that was written."""
 
     channel_id: str
     name: str
@@ -219,7 +219,7 @@ ChannelPage = PageOf[ChannelResponse]
 
 
 class Tested(ResponseBody):
-    """Whether a test notice arrived, and what the other side said to it, or why it did not."""
+    """The result of a test notice: the receiver's answer, or why it was not delivered."""
 
     delivered: bool
     answer: str
@@ -305,7 +305,7 @@ class OpenRunResponse(ResponseBody):
 
 
 class MonitorResponse(ResponseBody):
-    """A heartbeat monitor. Whoever has the path of its pings may ping; it opens nothing else."""
+    """A heartbeat monitor. The path of its pings is a credential for pinging, and for nothing else."""
 
     monitor_id: str
     name: str

@@ -125,7 +125,7 @@ async def send_test_notice(service: Serving, caller: Writing, channel_id: Channe
 
 @router.get("/channels/{channel_id}/signing-keys", summary="The keys that sign", responses=problems(404, 409))
 async def channel_signing_keys(service: Serving, caller: Writing, channel_id: ChannelInPath) -> SigningKeysResponse:
-    """For whoever receives what a webhook is sent, newest first."""
+    """The keys with which the receiver of a webhook verifies requests, newest first."""
     await _find(service, caller, channel_id)
     found = await schedules_of(service, caller).channels.signing_keys(channel_id)
     return SigningKeysResponse(items=[SigningKeyResponse(key=key) for key in found])

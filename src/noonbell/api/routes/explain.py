@@ -1,7 +1,7 @@
-"""`why` and `verify`: the ledger explained and proved, a bounded part at a time.
+"""`why` and `verify`: explain and check the ledger, a bounded part at a time.
 
-`verify` looks at schedules page by page and at the last day unless told otherwise, so that a request ends; the command
-`noonbell verify` proves a whole ledger.
+`verify` checks schedules page by page, by default over the last day, so that a request is bounded; the command
+`noonbell verify` checks a whole ledger.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Moment(QueryParams):
 
 
 class Stretch(QueryParams):
-    """At most 31 days; the last day unless told otherwise."""
+    """A time range of at most 31 days; by default the last day."""
 
     start: Instant | None = None
     end: Instant | None = None
@@ -91,7 +91,7 @@ async def verify_page(service: Serving, caller: Reading, asked: Annotated[Pages,
 
 
 async def _sid(service: Service, declared: DeclaredTasks, team: str, schedule_id: str) -> int:
-    """The number of a schedule, of one that was deleted too."""
+    """Return the number of a schedule, also of a deleted one."""
     history = await service.store.history.find(schedule_id)
     if history is not None and history.team == team:
         return history.sid
@@ -120,7 +120,7 @@ async def _here(service: Serving, declared: Declared, team: str, schedule_id: st
 
 
 def _moment(text: str, here: datetime) -> datetime:
-    written = re.sub(r"(\d) (\d\d:\d\d)$", r"\1+\2", text)  # a plus that nobody escaped
+    written = re.sub(r"(\d) (\d\d:\d\d)$", r"\1+\2", text)  # an unescaped plus
     right = (
         "must be an ISO 8601 time between 1970 and 9997, such as 2026-11-01T09:30 or 2026-11-01T09:30:00Z, or English, "
         'such as "yesterday at 9"'

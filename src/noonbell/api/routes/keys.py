@@ -24,7 +24,7 @@ router = api_router("keys")
 KeyInPath = Annotated[str, Path(alias="key_id", pattern=r"^[a-z0-9]{1,64}$")]
 
 
-@router.get("/caller", summary="Who the key of this request stands for")
+@router.get("/caller", summary="The caller that the key of this request authenticates")
 async def show_caller(caller: Reading) -> CallerResponse:
     return CallerResponse(
         actor=caller.actor, team=caller.team, scopes=sorted(caller.scopes), manages_teams=caller.manages_teams

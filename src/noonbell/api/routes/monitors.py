@@ -97,7 +97,7 @@ async def update_monitor(
     *, response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath, given: MonitorChanges,
     if_match: IfMatch = None,
 ) -> MonitorResponse:  # fmt: skip
-    """Where its rhythm changes, what is due is counted from now."""
+    """If the schedule of the pings changes, the next ping is due counted from now."""
     found = await _find(service, caller, monitor_id)
     require(if_match, tag(found.version))
     with changing(if_match):
@@ -177,7 +177,7 @@ def _monitor_response(response: Response, caller: Caller, monitor: Monitor) -> M
 
 
 def _shown(caller: Caller, monitor: Monitor) -> MonitorResponse:
-    """Whoever has the path may ping, which is more than reading."""
+    """Return the monitor without its ping path for callers who may only read: the path allows pinging."""
     shown = MonitorResponse.model_validate(monitor)
     if not caller.may("write"):
         shown.ping_path = None

@@ -107,7 +107,7 @@ async def delete_quiet_hours(
 
 
 async def _seen(schedules: Schedules, policy_id: str, if_match: str | None) -> QuietHoursRecord | None:
-    """What the client has seen, where it says so; whoever changes it after this look is found out by the store."""
+    """Return the record that If-Match names, if it was sent; the store detects a change after this read."""
     if if_match is None:
         return None
     seen = await schedules.get_quiet_hours(policy_id)

@@ -1,4 +1,4 @@
-"""Rules: who is told of what."""
+"""Rules: which events are sent to which channels."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class LatestRuns(Runs):
 
 
 class Stretch(QueryParams):
-    """From `start` to `end`; of the last day unless told otherwise."""
+    """A time range from `start` to `end`; by default the last day."""
 
     start: Instant | None = None
     end: Instant | None = None
@@ -54,7 +54,7 @@ async def list_runs(service: Serving, caller: Reading, asked: Annotated[LatestRu
 
 @router.get("/runs/{run_id}", summary="One run with its attempts", responses=problems(404))
 async def get_run(service: Serving, caller: Reading, run_id: RunInPath) -> WholeRun:
-    """Ended or not; with what each attempt left to tell: a response, an output, an error."""
+    """A run, ended or not, with the detail of each attempt: a response, an output, an error."""
     return WholeRun.model_validate(await schedules_of(service, caller).run(run_id))
 
 

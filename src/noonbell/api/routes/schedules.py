@@ -200,7 +200,7 @@ async def update_schedule(
     *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     given: ScheduleChanges, if_match: IfMatch = None,
 ) -> ScheduleResponse:  # fmt: skip
-    """What was due before is decided by what held before."""
+    """Occurrences that were due before the change are decided by the previous values."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
     return _tagged_response(response, service, await schedules.update(schedule_id, **given.given()))
 
@@ -215,17 +215,17 @@ async def update_schedules(service: Serving, caller: Writing, declared: Declared
     return Changed(changed=len(ids))
 
 
-@router.post("/schedules/{schedule_id}/pause", summary="Let it rest", responses=problems(404, 409, 412))
+@router.post("/schedules/{schedule_id}/pause", summary="Pause a schedule", responses=problems(404, 409, 412))
 async def pause_schedule(
     *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     if_match: IfMatch = None,
 ) -> ScheduleResponse:  # fmt: skip
-    """Until it is resumed it has no occurrences; what was due before is still decided."""
+    """A paused schedule has no occurrences until it is resumed; occurrences due before are still decided."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
     return _tagged_response(response, service, await schedules.pause(schedule_id))
 
 
-@router.post("/schedules/{schedule_id}/resume", summary="Go on", responses=problems(404, 409, 412))
+@router.post("/schedules/{schedule_id}/resume", summary="Resume a schedule", responses=problems(404, 409, 412))
 async def resume_schedule(
     *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     if_match: IfMatch = None,
@@ -242,9 +242,10 @@ async def trigger_schedule(
     *, request: Request, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     given: TriggerRequest | None = None, key: IdempotencyKey = None,
 ) -> Response:  # fmt: skip
-    """Beside its occurrences. Refused while a run is under way, unless its overlap is `allow` or `queue` is given.
+    """A manual run changes no occurrence. It is refused while a run is in progress, unless `overlap` is `allow` or
+    `queue` is true.
 
-    A run that fails is retried by the schedule's policy.
+    A run that fails is retried by the schedule's retry policy.
     """
     await _refuse_declared(declared, caller.team, schedule_id)
     how = TriggerRequest() if given is None else given
@@ -269,14 +270,14 @@ async def trigger_schedule(
 async def delete_schedule(
     service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath, if_match: IfMatch = None
 ) -> None:
-    """Its history stays; its id is never given again."""
+    """The history of the schedule is kept, and its id is never used again."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
     await schedules.delete(schedule_id)
     service.events.nudge()
 
 
 async def _made_before(schedules: Schedules, attempt: Attempt, schedule_id: str) -> Schedule | None:
-    """What an earlier attempt of the same request has created."""
+    """Return the schedule that an earlier attempt of the same request has created."""
     if not attempt.repeated:
         return None
     try:
@@ -287,7 +288,7 @@ async def _made_before(schedules: Schedules, attempt: Attempt, schedule_id: str)
 
 
 async def _asked_before(schedules: Schedules, attempt: Attempt, schedule_id: str, actor: str) -> str | None:
-    """The id of the run that an earlier attempt of the same request has asked for."""
+    """Return the id of the run that an earlier attempt of the same request has started."""
     if not attempt.repeated:
         return None
     at = attempt.begun_at
@@ -300,7 +301,7 @@ async def _asked_before(schedules: Schedules, attempt: Attempt, schedule_id: str
 async def _editable(
     schedules: Schedules, declared: DeclaredTasks, team: str, schedule_id: str, if_match: str | None
 ) -> Schedules:
-    """The schedules for a change that is refused where somebody else has been quicker."""
+    """Return schedules whose next change is refused if the schedule was changed since it was read."""
     await _refuse_declared(declared, team, schedule_id)
     if if_match is None:
         return schedules

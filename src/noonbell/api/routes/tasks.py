@@ -32,7 +32,7 @@ PATH: Final = "/api/periodic"
 
 
 class Ran(BaseModel):
-    """What became of the run."""
+    """The outcome of the run."""
 
     task: str
     state: Literal["succeeded", "running"]
@@ -82,7 +82,7 @@ def _ended(request: Request, name: str, run: asyncio.Task[bool]) -> Response:
         return answer(request, ProblemError(404, str(error), kind="task-not-found"))
     if error is not None:
         # what it says may be meant for other eyes than those of the caller
-        detail = f'The task "{name}" failed with {raised_type(error)}; its run and the log tell what it said'
+        detail = f'The task "{name}" failed with {raised_type(error)}; see its run and the log for the message'
         return answer(request, ProblemError(500, detail, kind="task-failed"))
     if not run.result():
         return answer(request, ProblemError(409, f'A run of the task "{name}" is under way', kind="task-busy"))
@@ -90,6 +90,6 @@ def _ended(request: Request, name: str, run: asyncio.Task[bool]) -> Response:
 
 
 def _look_at(run: asyncio.Task[bool]) -> None:
-    """Its failure is in the ledger and in the log; asyncio need not complain that nobody asked."""
+    """Retrieve the exception, so that asyncio does not warn; the failure is in the ledger and in the log."""
     if not run.cancelled():
         run.exception()

@@ -45,7 +45,7 @@ async def put(visitor: Changing) -> Response:
 @router.post("/secrets/{name}/delete")
 async def delete(visitor: Changing, name: NameInPath) -> Response:
     if not await visitor.schedules.secrets.delete(visitor.team, name):
-        raise ProblemError(404, f'There is no secret "{name}"', kind="secret-not-found")
+        raise ProblemError(404, f'Secret not found: "{name}"', kind="secret-not-found")
     visitor.service.events.nudge()
     return visitor.go("/secrets", f"{name} is deleted; runs that refer to it fail from now on")
 
