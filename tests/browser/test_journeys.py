@@ -72,7 +72,7 @@ def test_quiet_hours_are_drawn_while_one_types_and_shown_before_they_silence(pag
         page.get_by_label(day).check()
     page.get_by_label("From").first.fill("00:00")
     page.get_by_label("To", exact=True).fill("12:00")
-    page.get_by_label("On the clock of").fill("Europe/Kyiv")
+    page.get_by_label("Time zone").fill("Europe/Kyiv")
     expect(page.get_by_role("img", name="Quiet for 3 d 12 h")).to_be_visible()
     page.get_by_role("button", name="Make them").click()
     expect(page.locator("main")).to_contain_text("every day, 00:00 to 12:00 in Europe/Kyiv")

@@ -337,7 +337,7 @@ async def test_settings_say_where_they_came_from_and_hide_passwords(browser: Bro
     page = await browser.read("/settings")
     assert "master_keys_file" in page
     assert "default" in page
-    assert "wrapped anew" in await browser.done("/settings/rotate-master-key")
+    assert "rewrapped" in await browser.done("/settings/rotate-master-key")
     assert "this process" in await browser.read("/instances")
 
 

@@ -64,8 +64,8 @@ async def test_schedules_by_who_keeps_them_and_by_lane(browser: Browser) -> None
     await make(browser, "mine")
     lane = browser.service.settings.lane
     assert 'value="mine"' in await browser.read(f"/schedules?owner=api&lane={lane}")
-    assert "No schedule fits" in await browser.read("/schedules?owner=file:other")
-    assert "No schedule fits" in await browser.read("/schedules?lane=elsewhere")
+    assert "No matching schedules" in await browser.read("/schedules?owner=file:other")
+    assert "No matching schedules" in await browser.read("/schedules?lane=elsewhere")
 
 
 async def test_the_runs_of_one_schedule(browser: Browser) -> None:
@@ -216,14 +216,14 @@ async def test_a_task_of_the_application_is_run_by_a_click(
     (hourly,) = [path for path, name in paths if name == "hourly"]
     (daily,) = [path for path, name in paths if name == "daily"]
     assert f'action="{hourly}/run"' in await with_tasks.read(hourly)
-    assert "It has run, and succeeded" in await with_tasks.done(f"{hourly}/run")
+    assert "The task has run and succeeded" in await with_tasks.done(f"{hourly}/run")
     failed = await with_tasks.done(f"{hourly}/run")
-    assert "It failed with RuntimeError" in failed
+    assert "The task failed with RuntimeError" in failed
     assert "no disk left" not in failed, "what it says may be meant for other eyes"
     monkeypatch.setattr(schedule, "TASK_PATIENCE_SECONDS", 0.05)
-    assert "It is running" in await with_tasks.done(f"{daily}/run")
+    assert "The task is running" in await with_tasks.done(f"{daily}/run")
     monkeypatch.setattr(schedule, "TASK_PATIENCE_SECONDS", 20.0)
-    assert "A run of it is under way" in await with_tasks.done(f"{daily}/run")
+    assert "A run of the task is in progress" in await with_tasks.done(f"{daily}/run")
     sys.modules["their_tasks"].go_on.set()
     await asyncio.gather(*schedule.under_way)
     assert (await with_tasks.post(f"{daily}/pause")).status_code == 409

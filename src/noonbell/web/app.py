@@ -1,7 +1,7 @@
-"""The dashboard, put into the application: every page, the files they load, and the live connection.
+"""The routes of the dashboard: its pages, the files they load, and the live connection.
 
-`api/app.py` includes ROUTERS. Whatever answers without a session stands in PUBLIC, with its reason; every
-other route asks for exactly one right of `web/session.py`.
+`api/app.py` includes ROUTERS. A route that works without a session is listed in PUBLIC, with its reason; every other
+route requires exactly one right of `web/session.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from noonbell.web.pages import (
 PAGES: Final[tuple[APIRouter, ...]] = (
     overview.router,
     schedules.router,
-    schedule_form.router,  # before the next: /schedules/new is no schedule
+    schedule_form.router,  # before the next: /schedules/new is not the page of a schedule
     signing_keys.router,
     verify.router,
     schedule.router,
@@ -73,5 +73,5 @@ PUBLIC: Final = {
 
 
 def add_missing_pages(app: FastAPI) -> None:
-    """Let unknown addresses be pages, once the app tells of them as problems."""
+    """Render unknown addresses as pages; call it after the app's handlers of problems are installed."""
     missing.install(app)

@@ -1,7 +1,7 @@
-"""Addresses at which there is nothing: a page for people, in the layout of whoever is logged in.
+"""The page for unknown addresses, in the layout of the user who is logged in.
 
-Programs are told by a problem document, as everywhere: below /api, and wherever a client does not say that it takes
-HTML, which every browser says.
+Programs get a problem document, as everywhere: below /api, and whenever a client does not accept HTML, which every
+browser does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Handler = Callable[[Request, Exception], Any]
 
 
 def install(app: FastAPI) -> None:
-    """Let what nobody answers be a page, where a person asks; `api/problems.py` has said what it is otherwise."""
+    """Render an unknown address as a page for browsers; for other clients the handlers of `api/problems.py` remain."""
     usual = cast("Handler", app.exception_handlers[HTTPException])
 
     async def missing(request: Request, error: Exception) -> Response:

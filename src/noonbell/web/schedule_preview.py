@@ -1,7 +1,7 @@
-"""What a schedule would do, before it is saved: when it comes, which clock changes bend it, and what it runs into.
+"""The preview of a schedule before it is saved: its next starts, clock changes that affect it, and collisions.
 
-Collisions are with the quiet hours that are chosen, and with minutes in which other schedules of the team wake next.
-The second is a look at the index of wake-ups with a bound, so it says 'at least'.
+Collisions are with the chosen quiet hours, and with minutes in which other schedules of the team wake next. The latter
+come from a bounded read of the index of wake-ups, so the page says 'at least'.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOTHING: Final = {"kind": "callback", "name": "preview"}
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """One of the next starts. `beside`: so many others wake in its minute, as far as is known."""
+    """One of the next starts. `beside` is the known number of other schedules that wake in its minute."""
 
     at: datetime
     quiet: bool
@@ -46,7 +46,7 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """What is known of a schedule that is not there yet."""
+    """The preview of a schedule that is not saved yet."""
 
     meant: Understood
     spec: str
@@ -72,7 +72,7 @@ async def foresee(
     quiet: QuietHoursRecord | None,
     editing: str | None,
 ) -> Foresight:
-    """Look ahead. `given` are start_at, end_at and dst; raises as the library does where they do not fit."""
+    """Return the preview. `given` are start_at, end_at and dst; invalid ones raise the errors of the library."""
     now = visitor.service.clock.now()
     fields = {**meant.fields, **given, "action": _NOTHING}
     columns = read_fields(fields, None, now=now).columns
@@ -95,7 +95,7 @@ async def foresee(
 
 
 async def _beside(visitor: RequestContext, at: int, editing: str | None) -> int:
-    """How many other schedules of the team wake next in the minute of `at`."""
+    """Count the other schedules of the team that wake next in the minute of `at`."""
     begin = at - at % _MINUTE
     wanted = WakeFilter(begin + _MINUTE - 1, team=visitor.team)
 

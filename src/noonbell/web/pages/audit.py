@@ -1,4 +1,4 @@
-"""The audit, newest first: who changed what, and every unusual decision, with filters that stay in the address."""
+"""The audit, newest first: changes with their actors, and unusual decisions; filters are kept in the address."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def show(visitor: Visiting) -> Response:
 
 
 def _day(text: str, field: str) -> tuple[datetime | None, dict[str, str]]:
-    """The beginning of a day in UTC."""
+    """Return the beginning of a day in UTC."""
     if not text:
         return None, {}
     try:
@@ -92,13 +92,13 @@ def _audit_row(mask: Callable[[str], str], number: int, event: AuditEvent) -> di
 
 @router.get("/audit/{number}")
 async def show_slots(visitor: Visiting, number: NumberInPath) -> Response:
-    """One event; a stretch of missed slots is told slot by slot, as the API tells it."""
+    """Show one event; a span of missed slots is listed slot by slot, as in the API."""
     cursor = visitor.request.query_params.get("cursor", "")
     begun = cursor if _SLOT_CURSOR.fullmatch(cursor) and cursor.partition(".")[0] == str(number) else None
     page = await visitor.schedules.audit(cursor=begun or str(number - 1), limit=_SLOTS)
     items = [one for one in page.items if one.audit_id == number]
     if not items:
-        raise ProblemError(404, f"There is no event {number} in the audit of this team", kind="event-not-found")
+        raise ProblemError(404, f"Audit event not found: {number}", kind="event-not-found")
     more = page.next_cursor if page.next_cursor and page.next_cursor.startswith(f"{number}.") else None
     mask = await visitor.masking()
     slots = [one.detail.get("scheduled_for") for one in items]
@@ -111,12 +111,12 @@ async def show_slots(visitor: Visiting, number: NumberInPath) -> Response:
 
 
 def _dated(value: Any) -> Any:
-    """Instants as people write them."""
+    """Return a value with its instants as readable dates."""
     return dated(value, lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _gist(detail: dict[str, Any]) -> str:
-    """The plain values of a detail on one line."""
+    """Return the scalar values of a detail on one line."""
     plain = [
         f"{name} {value if not isinstance(value, bool) else 'yes' if value else 'no'}"
         for name, value in detail.items()
@@ -126,7 +126,7 @@ def _gist(detail: dict[str, Any]) -> str:
 
 
 def _link(event: AuditEvent) -> str | None:
-    """The page of what an event is about, where there is one."""
+    """Return the address of the page of an event's subject, if it has one."""
     kind = event.event.partition(".")[0]
     if event.event.endswith(".deleted"):
         return None

@@ -1,4 +1,4 @@
-"""API keys of the team. A key is shown once, on the page that answers its making; no other page can show it."""
+"""API keys of the team. A new key is shown once, in the response that creates it; no other page can show it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def show(visitor: Managing) -> Response:
 
 @router.post("/keys")
 async def create(visitor: Managing) -> Response:
-    """Answers with the page itself, not with a way to it: the key is in this answer and nowhere else."""
+    """Respond with the page itself instead of a redirect: the key is in this response and nowhere else."""
     form = visitor.form
     typed = {name: form.text(name) for name in ("name", "scope", "lasts", "team")}
     team = typed["team"] or visitor.team
@@ -44,7 +44,7 @@ async def create(visitor: Managing) -> Response:
     try:
         record, key = await access.create_key(team, [typed["scope"]], name=typed["name"], expires_at=until)
     except AccessNotFoundError:
-        return await _shown(visitor, 422, typed=typed, errors={"team": "is no team; make it first"})
+        return await _shown(visitor, 422, typed=typed, errors={"team": "is not a team; create it first"})
     except NoonbellError as error:
         errors = await refused(visitor, error, tuple(typed), {"scopes": "scope"})
         return await _shown(visitor, 422, typed=typed, errors=errors)
@@ -62,7 +62,7 @@ async def revoke(visitor: Managing, key_id: KeyInPath) -> Response:
 
 @router.post("/keys/take-back")
 async def take_back(visitor: Managing) -> Response:
-    """Whoever looks after teams can take back what was given to one, by the id that he was told; no list shows it."""
+    """Let users who manage teams revoke another team's key by its id, which was shown when they created it."""
     if not visitor.caller.manages_teams:
         raise ProblemError(403, "Keys of another team are revoked by its own admins", kind="foreign-team")
     key_id = visitor.form.text("key_id")

@@ -1,4 +1,4 @@
-"""Heartbeat monitors: which jobs elsewhere have been heard of, and which have not."""
+"""Heartbeat monitors: external jobs whose pings arrive in time, or do not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIELDS: Final = ("name", "type", "spec", "timezone", "grace_seconds", "max_run_
 
 
 async def _find(visitor: RequestContext, monitor_id: str) -> Monitor:
-    """A monitor of another team is as one that is not there."""
+    """Return a monitor; one of another team counts as not found."""
     found = await visitor.service.monitors.get(monitor_id)
     if found.team != visitor.team:
         raise MonitorNotFoundError(monitor_id)

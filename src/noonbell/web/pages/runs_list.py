@@ -1,4 +1,4 @@
-"""The latest runs of all schedules of the team, newest first, by how they ended; or all runs of one schedule."""
+"""The latest runs of all schedules of the team, newest first, filtered by outcome; or all runs of one schedule."""
 
 from __future__ import annotations
 

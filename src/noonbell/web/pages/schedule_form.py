@@ -1,6 +1,6 @@
-"""Making and changing a schedule: what is typed is understood as one types, looked ahead, tried, and then saved.
+"""The form of a schedule: it interprets and previews the input while it is typed, tests the action, and saves.
 
-A preview and a trial are parts for the script, and whole pages for whoever has none: the same form with what was found.
+A preview and a test are parts of a page for the script, and whole pages without scripts: the same form with the result.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EXAMPLES: Final = (
 
 @router.get("/schedules/new")
 async def new(visitor: Changing) -> Response:
-    """An empty form, or one like a schedule that there is."""
+    """Show an empty form, or one filled from an existing schedule."""
     typed = dict(DEFAULTS)
     like = visitor.request.query_params.get("like")
     if like:
@@ -92,7 +92,7 @@ async def edit(visitor: Changing, declared: Declared, schedule_id: ScheduleInPat
 
 @router.post("/schedules/{schedule_id}/edit")
 async def change(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
-    """Save what is changed, unless somebody else has changed it since the form was loaded."""
+    """Save the changed fields, unless the schedule was changed since the form was loaded."""
     await _require_editable(visitor, declared, schedule_id)
     form = visitor.form
     before = await visitor.schedules.get(schedule_id)
@@ -108,7 +108,7 @@ async def change(visitor: Changing, declared: Declared, schedule_id: ScheduleInP
     except NoonbellError as error:
         return await _refused(visitor, error, editing=schedule_id, name=before.name)
     visitor.service.events.nudge()
-    message = _with_warnings("Saved. What was due before is decided by what held before.", saved)
+    message = _with_warnings("Saved. Occurrences that were due before are decided by the previous values.", saved)
     return visitor.go(f"/schedules/{segment(schedule_id)}", message)
 
 
@@ -127,7 +127,7 @@ def _seen(epoch: int, updated_at: Any) -> str:
 
 
 def _changed(fields: dict[str, Any], before: Any) -> dict[str, Any]:
-    """Only what is another than before: a field that is sent unchanged would begin an epoch for nothing."""
+    """Return only fields whose values changed: an unchanged field would begin a new epoch needlessly."""
     changed: dict[str, Any] = {}
     for name, value in fields.items():
         was: Any = getattr(before, name, None)
@@ -160,7 +160,7 @@ async def preview(visitor: Changing) -> Response:
 
 @router.post("/schedules/test")
 async def test_now(visitor: Changing) -> Response:
-    """Send the request of the form once, and show what was sent and what came back."""
+    """Send the request of the form once, and show the request and the response."""
     editing = _editing(visitor.form)
     if editing is not None:
         await visitor.schedules.get(editing)  # it has to be one of the team's
@@ -177,7 +177,7 @@ async def test_now(visitor: Changing) -> Response:
 
 
 async def _foreseen(visitor: RequestContext) -> dict[str, Any]:
-    """What the text means and what it leads to, or what is not understood of it."""
+    """Return the interpretation and the preview of the text, or the errors in it."""
     form = visitor.form
     values: dict[str, Any] = {"foresight": None, "not_understood": None, "complaint": None, "blank": False}
     if not form.text("when"):
@@ -218,7 +218,7 @@ def _editing(form: Form) -> str | None:
 
 
 def _typed(schedule: ScheduleResponse) -> dict[str, str]:
-    """The inputs of a schedule, without what is to be kept to oneself."""
+    """Return the inputs of a schedule, with credentials hidden."""
     return typed_of(schedule.model_copy(update={"action": credentials.veiled(schedule.action)}))
 
 
@@ -229,7 +229,7 @@ async def _fields(visitor: RequestContext) -> dict[str, Any]:
 
 
 async def _stored_action(visitor: RequestContext) -> Mapping[str, Any] | None:
-    """The action of the schedule that is edited or copied: what was left alone in the form is taken from it."""
+    """Return the action of the schedule that is edited or copied: hidden credentials are taken from it."""
     of = _editing(visitor.form) or visitor.form.text("like")
     try:
         return schedule_response(await visitor.schedules.get(of)).action if of else None
@@ -239,7 +239,7 @@ async def _stored_action(visitor: RequestContext) -> Mapping[str, Any] | None:
 
 @router.post("/schedules/{schedule_id}/move-credential")
 async def move_credential(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
-    """Make a secret of a credential that is written into the action, and let the action refer to it."""
+    """Move a literal credential of the action into a secret, and let the action refer to it."""
     await _require_editable(visitor, declared, schedule_id)
     back = f"/schedules/{segment(schedule_id)}/edit"
     place, name = visitor.form.text("place"), visitor.form.text("named")
@@ -260,7 +260,7 @@ async def move_credential(visitor: Changing, declared: Declared, schedule_id: Sc
             raise
     except NoonbellError as error:
         reason = (await visitor.masking())(str(error))
-        return visitor.go(back, f"{one.label} stays where it is. {reason}", "bad")
+        return visitor.go(back, f"{one.label} was not moved. {reason}", "bad")
     visitor.service.events.nudge()
     return visitor.go(back, f"{one.label} is the secret {name} now, and is masked in every record from now on")
 
@@ -269,7 +269,7 @@ async def move_credential(visitor: Changing, declared: Declared, schedule_id: Sc
 
 
 async def _refused(visitor: RequestContext, error: NoonbellError, **more: Any) -> Response:
-    """The form again, with what was typed and what is wrong with it, at the place where it is wrong."""
+    """Show the form again with the typed values, and each error at its input."""
     errors: dict[str, str] = {}
     overall: str | None = None
     if isinstance(error, LanguageError):
@@ -281,7 +281,7 @@ async def _refused(visitor: RequestContext, error: NoonbellError, **more: Any) -
     elif isinstance(error, ScheduleExistsError):
         errors[place_of(error.field)] = "is taken; choose another"
     elif isinstance(error, ScheduleChangedError):
-        overall = "Somebody has changed this schedule since you loaded the form. Open it anew to see how it is now."
+        overall = "This schedule was changed after you loaded the form. Reload the form to see the current values."
     else:
         overall = (await visitor.masking())(str(error))
     mask = await visitor.masking()

@@ -1,5 +1,5 @@
 // One stream of events for the page. Parts that say `data-live` are asked for again when something of theirs happens:
-// at most once in a while each, not while somebody types in them, and not while the page is out of sight. When the
+// at most once in a while each, not while the user types in them, and not while the page is out of sight. When the
 // connection is lost a bar says so, and says when it is back.
 (() => {
   const parts = () => [...document.querySelectorAll("[data-live]")];
