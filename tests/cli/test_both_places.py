@@ -54,7 +54,7 @@ def test_a_schedule_from_its_making_to_its_end(at: At) -> None:
     assert (edited["spec"], edited["timezone"], edited["tags"]) == ("30 8 * * 1-5", "Europe/Kyiv", ["morning"])
     assert edited["retry"]["attempts"] == 3
 
-    assert at.said("schedules", "pause", "report") == "report rests now.\n"
+    assert at.said("schedules", "pause", "report") == "Schedule report paused.\n"
     assert [one["enabled"] for one in at.data("schedules", "list", "--paused")["items"]] == [False]
     assert at.data("schedules", "list", "--enabled")["items"] == []
     assert at.said("schedules", "resume", "r1").startswith("report runs next at ")
@@ -66,14 +66,14 @@ def test_a_schedule_from_its_making_to_its_end(at: At) -> None:
 
 def test_what_is_refused(at: At) -> None:
     at.said("schedules", "add", "every hour", "--name", "hourly", *HOOK)
-    assert at.refused("schedules", "show", "hourli") == 'There is no schedule with the id or the name "hourli"'
+    assert at.refused("schedules", "show", "hourli") == 'Schedule not found: no id or name "hourli"'
     assert "Did you mean: hourly" in at.run("schedules", "show", "hourli").stderr
     assert 'The name "hourly" is taken' in at.refused("schedules", "add", "every day", "--name", "hourly", *HOOK)
     assert "quiet_hours_policy_id 'nights'" in at.refused("schedules", "edit", "hourly", "--quiet", "nights")
     assert "is of the type one_shot" in at.refused("schedules", "edit", "hourly", "--when", "tomorrow at 5pm")
-    assert 'There is no command "lst"' in at.refused("schedules", "lst")
-    assert "What shall change?" in at.refused("schedules", "edit", "hourly")
-    assert "nobody to ask" in at.refused("schedules", "rm", "hourly")
+    assert 'Unknown command "lst"' in at.refused("schedules", "lst")
+    assert "Nothing to change" in at.refused("schedules", "edit", "hourly")
+    assert "Not a terminal" in at.refused("schedules", "rm", "hourly")
 
 
 def test_pages_of_a_list(at: At) -> None:
@@ -224,7 +224,7 @@ def test_on_postgresql(postgres: PostgresServer) -> None:
     made = at.data("schedules", "add", "every hour", "--name", "hourly", "--create", *HOOK)
     assert at.data("schedules", "show", "hourly")["schedule_id"] == made["schedule_id"]
     assert [one["name"] for one in at.data("schedules", "list")["items"]] == ["hourly"]
-    assert at.said("schedules", "pause", "hourly") == "hourly rests now.\n"
+    assert at.said("schedules", "pause", "hourly") == "Schedule hourly paused.\n"
     assert at.data("verify")["whole"] is True
     checks = {one["what"]: one["level"] for one in at.data("doctor")["findings"]}
     assert (checks["database"], checks["extra postgres"]) == ("ok", "ok")

@@ -43,7 +43,7 @@ def test_without_a_database_there_is_nothing_wrong(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     found = findings(At())
     assert found["database"]["level"] == "note"
-    assert "noonbell serve makes one" in found["database"]["do"]
+    assert "--create creates one" in found["database"]["do"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -96,7 +96,7 @@ def test_a_lane_that_no_engine_serves(served: StreamInFlight, tmp_path: Path, pl
     assert result.exit_code == 1
     lanes = [one for one in json.loads(result.stdout)["findings"] if one["what"] == "lanes"]
     assert lanes[0]["told"].startswith("default has been up for ")
-    told = "no engine of end of month is up: nothing that is due there runs; schedules of it: 2"
+    told = "no engine of end of month is up: its schedules do not run; schedules: 2"
     do = "noonbell worker --lane 'end of month' runs what is due"
     assert lanes[1:] == [{"what": "lanes", "level": "wrong", "told": told, "do": do}]
 

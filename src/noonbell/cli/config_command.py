@@ -1,4 +1,4 @@
-"""`noonbell config show`: every setting of the service, and where its value came from."""
+"""`noonbell config show`: every setting of the service, with the source of its value."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from noonbell.errors import SettingsInvalidError
 
 @click.group("config")
 def command() -> None:
-    """Show the settings of the service, and where each came from."""
+    """Show the settings of the service, with the source of each."""
 
 
 @command.command("show")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included.")
 def show(file: Path | None, *, as_json: bool) -> None:
-    """Show what "noonbell serve" would take without flags. Passwords in addresses are masked."""
+    """Show the settings of "noonbell serve" without flags. Passwords in addresses are masked."""
     try:
         settings = load(environ=os.environ, file=file)
     except SettingsInvalidError as error:

@@ -1,4 +1,4 @@
-"""The checks of `noonbell doctor`. Each looks at one thing, changes nothing, and gives findings; none raises."""
+"""The checks of `noonbell doctor`. Each checks one thing, changes nothing, and yields findings; none raises."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NEEDED_BY_STORE: Final = {"postgres": ("postgres", "postgresql")}
 
 
 class Finding(NamedTuple):
-    """What was looked at, how it is, and what to do where it is not well."""
+    """The result of a check: its subject, its level, the text, and what to do about a problem."""
 
     what: str
     level: Level
@@ -63,7 +63,7 @@ class Finding(NamedTuple):
 
 
 def examine(place: ConnectionTarget, key_file: Path | str | None) -> list[Finding]:
-    """All findings, in the order in which they are worth reading."""
+    """Return all findings, in order of relevance."""
     settings, found = _settings(place)
     checks: list[Callable[[], Iterator[Finding]]] = [
         _python,
@@ -87,7 +87,7 @@ def examine(place: ConnectionTarget, key_file: Path | str | None) -> list[Findin
     for check in checks:
         try:
             found.extend(check())
-        except Exception as error:  # noqa: BLE001 - a doctor who falls ill must still tell the rest
+        except Exception as error:  # noqa: BLE001 - the other checks still run
             found.append(Finding("doctor", "warning", f"a check could not be made: {describe_error(error)}"))
     return found
 
@@ -98,7 +98,7 @@ def _settings(place: ConnectionTarget) -> tuple[Settings, list[Finding]]:
         if place.store not in (None, settings.store):
             settings = load({"store": place.store}, environ=os.environ)
     except NoonbellError as error:
-        return Settings(), [Finding("settings", "wrong", str(error), "Correct it; noonbell config show tells the rest")]
+        return Settings(), [Finding("settings", "wrong", str(error), "Correct it; see noonbell config show")]
     sources = sorted({source for source in settings.sources.values() if source != "default"})
     return settings, [Finding("settings", "ok", f"from {', '.join(sources)}" if sources else "all by default")]
 
@@ -155,7 +155,7 @@ def _zones() -> Iterator[Finding]:
     except (KeyError, OSError, ValueError) as error:
         yield Finding("time zones", "wrong", f"Europe/Kyiv cannot be read: {error}", renew)
         return
-    from noonbell.cli.instants import find_zone  # noqa: PLC0415 - it may complain, which is told here
+    from noonbell.cli.instants import find_zone  # noqa: PLC0415 - an error of it is a finding
 
     try:
         here = str(find_zone(None, as_json=False))
@@ -198,13 +198,13 @@ def _store(url: str, place: ConnectionTarget) -> Iterator[Finding]:
         require_ledger(url)
     except NoonbellError as error:
         if error.details.get("missing"):
-            text = f"{shown}: there is no ledger yet"
-            yield Finding("database", "note", text, "noonbell serve makes one; so does noonbell apply FILE --create")
+            text = f"{shown}: no ledger yet"
+            yield Finding("database", "note", text, "noonbell serve or noonbell apply FILE --create creates one")
         else:
             yield Finding("database", "wrong", str(error), "See that it is running, and that the address is right")
         return
     except ModuleNotFoundError:
-        return  # told among the extras
+        return  # reported among the extras
     try:
         asyncio.run(_opened(url))
     except NoonbellError as error:
@@ -227,7 +227,7 @@ async def _opened(url: str) -> None:
 
 
 class Lanes(NamedTuple):
-    """Who is there to run schedules, and which are to be run."""
+    """The live engines, and the lanes that have schedules."""
 
     engines: list[EngineUp]
     in_use: Mapping[str, int]  # how many schedules that are enabled are of which lane
@@ -254,18 +254,18 @@ def lane_findings(lanes: Lanes, place: ConnectionTarget) -> Iterator[Finding]:
         by = "an engine" if len(share) == 1 else f"{len(share)} engines"
         polled = min(one.poll_seconds_ago(place.now) for one in share)
         if is_stalled(polled, max(float(one.load.get("grace_seconds") or GRACE_SECONDS) for one in share)):
-            text = f"no engine of {lane} has completed a poll for {polled:.0f} s: nothing that is due there runs"
+            text = f"no engine of {lane} has completed a poll for {polled:.0f} s: its schedules do not run"
             do = "See whether the process is stopped or blocked, and whether it reaches its database; restart it"
             yield Finding("lanes", "wrong", f"{text}{_hosts(share)}", do)
         else:
             yield Finding("lanes", "ok", f"{lane} has been up for {age}, by {by}{_hosts(share)}")
     for lane in sorted(lanes.in_use.keys() - {one.lane for one in engines}) if engines else ():
         number = f"{'at least ' if lanes.more else ''}{lanes.in_use[lane]}"
-        text = f"no engine of {lane} is up: nothing that is due there runs; schedules of it: {number}"
+        text = f"no engine of {lane} is up: its schedules do not run; schedules: {number}"
         yield Finding("lanes", "wrong", text, f"noonbell worker --lane {shlex.quote(lane)} runs what is due")
     if len(data := sorted({one.zone_data for one in engines})) > 1:
-        text = f"the engines go by different time zone data ({', '.join(data)})"
-        yield Finding("lanes", "warning", text, "Bring the zone data up to date where it is older")
+        text = f"the engines use different time zone data ({', '.join(data)})"
+        yield Finding("lanes", "warning", text, "Update the older time zone data")
     if len(versions := sorted({one.version for one in engines})) > 1:
         yield Finding("lanes", "note", f"the engines are of different versions ({', '.join(versions)})")
     if not engines:
@@ -275,7 +275,7 @@ def lane_findings(lanes: Lanes, place: ConnectionTarget) -> Iterator[Finding]:
 
 
 def _hosts(engines: list[EngineUp]) -> str:
-    """Where engines run, as far as it is told: each host with its processes."""
+    """Return the hosts of engines with their processes, as text; empty if the caller may not see them."""
     found: dict[str, list[str]] = {}
     for one in engines:
         if one.host is not None:
@@ -331,7 +331,7 @@ def _keys(key_file: Path | None, settings: Settings) -> Iterator[Finding]:
         yield Finding("master keys", "wrong", str(error), "noonbell keys new FILE makes one, or correct the path")
         return
     except NoonbellError as error:
-        yield Finding("master keys", "wrong", str(error), "chmod 600 FILE, owned by whoever runs the service")
+        yield Finding("master keys", "wrong", str(error), "chmod 600 FILE, owned by the user that runs the service")
         return
     if ring is None:
         do = "noonbell keys new master.keys, if schedules shall use secrets or signatures"

@@ -1,4 +1,4 @@
-"""The doctor's look at the targets of messages: each is asked whether it is there, all at once; no message is sent."""
+"""The checks of message targets: all are probed concurrently, and no message is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE_SECONDS: Final = 10.0
 
 
 def examine_targets(targets: Sequence[DeclaredTarget]) -> Iterator[Finding]:
-    """A finding for each target, in their order."""
+    """Return a finding for each target, in their order."""
     yield from asyncio.run(_all(targets))
 
 
@@ -31,7 +31,7 @@ async def _one(declared: DeclaredTarget) -> Finding:
         )
     target = declared.build()
     if not isinstance(target, ProbedTarget):
-        return Finding(what, "ok", f"{declared.kind}; not asked, since that would send something")
+        return Finding(what, "ok", f"{declared.kind}; not probed, because that would send a request")
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             answer = await target.probe()

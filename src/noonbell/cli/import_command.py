@@ -1,4 +1,4 @@
-"""`noonbell import`: files of schedules made from what other programs have."""
+"""`noonbell import`: files of schedules, translated from the formats of other programs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LARGEST: Final = 4 * 1024 * 1024
 
 @click.group("import", cls=SpeakingGroup)
 def command() -> None:
-    """Make a file of schedules from what another program has."""
+    """Create a file of schedules from the file of another program."""
 
 
 @command.command("crontab", cls=HintingCommand, epilog=_EXAMPLES)
 @click.argument("file", metavar="FILE")
-@click.option("-o", "--output", "out", metavar="OUT", help="Write to this file, which must not be there yet.")
+@click.option("-o", "--output", "out", metavar="OUT", help="Write to this file, which must not exist yet.")
 @click.option("--user-field", is_flag=True, help="Lines name a user before the command, as in /etc/crontab.")
 @click.option("--tz", metavar="ZONE", help="IANA zone of the machine it comes from. Default: the host's.")
 @click.option("--name", metavar="NAME", help="Who owns the schedules. Default: from the file's name.")
@@ -47,7 +47,7 @@ def crontab(
 ) -> None:
     """Translate the crontab FILE (- for stdin) into a file that `noonbell plan` and `noonbell apply` take.
 
-    Lines that cannot be said exactly are refused: they are told on stderr and stand as comments in the result. Exit
+    Lines without an exact equivalent are refused: they are printed to stderr and kept as comments in the result. Exit
     status: 0 all was translated, 1 some lines were not, 2 bad input.
     """
     from noonbell.planning.crontab import import_crontab  # noqa: PLC0415 - the help of the group needs none of it
@@ -105,7 +105,7 @@ def _write(out: str, text: str, *, as_json: bool) -> None:
         with Path(out).open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise CliError(f"{out} is there already; nothing was written", {"file": out}, as_json=as_json) from error
+        raise CliError(f"{out} already exists; nothing was written", {"file": out}, as_json=as_json) from error
     except OSError as error:
         raise CliError(f"{out} cannot be written: {error.strerror}", {"file": out}, as_json=as_json) from error
 

@@ -1,6 +1,6 @@
-"""What `noonbell top` shows: one look at what is due, runs and fails, and how it is drawn.
+"""The view of `noonbell top`: reading and drawing due schedules, runs, failures and engines.
 
-Of schedules the first few thousand are looked at; where there are more, the view says so. Nothing here waits.
+The first few thousand schedules are read; if there are more, the view says so. Nothing here waits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENGINES: Final = 8
 
 
 class Look(NamedTuple):
-    """Everything at one moment."""
+    """The state at one moment."""
 
     at: datetime
     engines: Sequence[EngineUp]
@@ -47,7 +47,7 @@ class Look(NamedTuple):
 
     @property
     def lateness(self) -> dict[str, float] | None:
-        """Of the latest runs, in seconds."""
+        """The lateness of the latest runs, in seconds."""
         found = sorted(run.lateness.total_seconds() for run in self.runs if run.lateness is not None)
         if not found:
             return None
@@ -59,7 +59,7 @@ class Look(NamedTuple):
 
     @property
     def lanes(self) -> list[tuple[str, datetime, int]]:
-        """Each lane that is up, since when, and by how many engines."""
+        """The lanes that are up, each with its start and the number of its engines."""
         shared: dict[str, list[EngineUp]] = {}
         for one in self.engines:
             shared.setdefault(one.lane, []).append(one)
@@ -112,7 +112,7 @@ async def look(backend: Backend, team: str | None, at: datetime) -> Look:
 
 
 def drawn(seen: Look, where: str, width: int, height: int, *, note: str = "") -> RenderableType:
-    """The whole view, for a terminal of this size."""
+    """Return the whole view, for a terminal of this size."""
     taken = 12 + min(5, len(seen.running)) + (min(_ENGINES, len(seen.engines)) + 2 if len(seen.engines) > 1 else 0)
     room = max(2, (height - taken) // 3)
     parts: list[RenderableType] = [_head(seen, where), _figures(seen), Text()]
@@ -170,7 +170,7 @@ def _engines(seen: Look, width: int) -> Table:
         lateness = "" if late is None else f"  late p99 {seconds_text(late)}"
         table.add_row(
             Text(printable(one.where or one.lane)), Text(one.state, "green" if one.state == "up" else "yellow"),
-            Text(f"{one.load.get('running', 0)} in hand, {one.load.get('started_per_minute', 0)}/min"),
+            Text(f"{one.load.get('running', 0)} in flight, {one.load.get('started_per_minute', 0)}/min"),
             Text(f"seen {seconds_text(one.seen_seconds_ago)} ago  {printable(one.version)}{lateness}", "dim"),
         )  # fmt: skip
     if len(seen.engines) > _ENGINES:

@@ -1,6 +1,6 @@
-"""The command group: which commands there are, and the one place where the program reads the clock.
+"""The command group: the list of commands, and the one place where the program reads the clock.
 
-A command's module is imported when the command is called. Tests pass the time of their choice as `obj`.
+The module of a command is imported when the command is called. Tests pass a time as `obj`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GROUPS: Final = {
     },
     "Accounts": {
         "why": "Say why a task did, or did not, run at a time.",
-        "verify": "Prove that a ledger is whole, or tell what is wrong with it.",
+        "verify": "Check that a ledger is complete and consistent.",
         "prune": "Forget old days of a ledger, and keep their counts.",
     },
     "Files": {
@@ -36,7 +36,7 @@ _GROUPS: Final = {
     },
     "Notices": {
         "channels": "Say where notices can go.",
-        "rules": "Say who is told of what.",
+        "rules": "Manage which events are sent to which channels.",
         "monitors": "Watch over jobs that run elsewhere.",
     },
     "Keys and people": {
@@ -73,7 +73,7 @@ Exit status: 0 done; 1 what was looked at is not well; 2 bad input or refused;
 
 
 class _LazyGroup(click.Group):
-    """A group whose commands live in modules of their own, each with a `command`."""
+    """A group whose commands are in separate modules, each with a `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
         return sorted(_COMMANDS)
@@ -97,7 +97,7 @@ class _LazyGroup(click.Group):
             near = difflib.get_close_matches(name, _COMMANDS, n=3, cutoff=0.5)
             hint = f"Did you mean: {', '.join(near)}" if near else "noonbell --help lists them"
             facts = {"value": name, "suggestions": near, "known": sorted(_COMMANDS)}
-            raise CliError(f'There is no command "{name}"', facts, (hint,), as_json="--json" in args)
+            raise CliError(f'Unknown command "{name}"', facts, (hint,), as_json="--json" in args)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -118,7 +118,7 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="noonbell", message="%(prog)s %(version)s")
 @click.pass_context
 def program(ctx: click.Context) -> None:
-    """Schedules that can account for every minute.
+    """A durable scheduler that can account for every minute.
 
     Expressions are POSIX cron: minute, hour, day, month and weekday, in quotes. Steps, names, macros such as @daily,
     Quartz forms and English are translated, and the translation is shown.

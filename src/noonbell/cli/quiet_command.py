@@ -1,4 +1,4 @@
-"""`noonbell quiet`: quiet hours, in which schedules that refer to them are silent."""
+"""`noonbell quiet`: quiet hours, in which the schedules that refer to them do not run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _tz = click.option(
 
 @click.group("quiet", cls=SpeakingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Say when schedules are to be silent. A schedule refers to quiet hours by their id."""
+    """Manage quiet hours, in which schedules do not run. A schedule refers to quiet hours by their id."""
 
 
 @command.command("list", cls=HintingCommand)
@@ -54,7 +54,7 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
         click.echo(dumped([msgspec.to_builtins(one) for one in found]))
         return
     if not found:
-        click.echo("There are no quiet hours; noonbell quiet add makes them.")
+        click.echo("No quiet hours; noonbell quiet add creates them.")
         return
     print_table(
         ("id", "name", "silent"), [(one.policy_id, one.name, windows_text(one.windows)) for one in found], folded=2
@@ -77,11 +77,11 @@ def add(
     team: str | None,
     place: ConnectionTarget,
 ) -> None:
-    """Make the quiet hours ID."""
+    """Create the quiet hours ID."""
     read = _read(windows, tz, place)
     if not read:
         raise place.complaint(
-            "When is it quiet? Say --window", {"option": "--window", "right": RIGHT}, (f"Right is {RIGHT}",)
+            "Pass --window: it sets when it is quiet", {"option": "--window", "right": RIGHT}, (f"Right is {RIGHT}",)
         )
     made = place.ask(
         lambda backend: backend.schedules.create_quiet_hours(
@@ -95,7 +95,7 @@ def add(
 @_id
 @with_backend
 def show(*, policy_id: str, place: ConnectionTarget) -> None:
-    """Show quiet hours, and which schedules refer to them."""
+    """Show quiet hours, and the schedules that refer to them."""
 
     async def ask(backend: Backend) -> tuple[QuietHoursRecord, list[Schedule]]:
         found = await _find(backend, policy_id, place)
@@ -119,10 +119,10 @@ def show(*, policy_id: str, place: ConnectionTarget) -> None:
 def edit(
     *, policy_id: str, name: str | None, windows: tuple[str, ...], tz: str | None, place: ConnectionTarget
 ) -> None:
-    """Change the name, or replace all windows. Schedules that refer to them go by the new ones at once."""
+    """Change the name, or replace all windows. The change applies at once to schedules that refer to them."""
     read = _read(windows, tz, place)
     if name is None and not read:
-        raise place.complaint("What shall change? Say --name or --window", {"argument": "ID"})
+        raise place.complaint("Nothing to change: pass --name or --window", {"argument": "ID"})
 
     async def change(backend: Backend) -> QuietHoursRecord:
         await _find(backend, policy_id, place)
@@ -135,7 +135,7 @@ def edit(
 @_id
 @with_backend
 def remove(*, policy_id: str, place: ConnectionTarget) -> None:
-    """Remove quiet hours that no schedule refers to any more."""
+    """Remove quiet hours. It is refused while a schedule refers to them."""
 
     async def change(backend: Backend) -> None:
         await _find(backend, policy_id, place)
@@ -150,7 +150,7 @@ async def _find(backend: Backend, policy_id: str, place: ConnectionTarget) -> Qu
         return await backend.schedules.get_quiet_hours(policy_id)
     except ScheduleNotFoundError:
         known = [one.policy_id for one in await backend.schedules.list_quiet_hours()]
-        hints = (f"There are: {', '.join(known)}",) if known else ("noonbell quiet add makes them",)
+        hints = (f"Known: {', '.join(known)}",) if known else ("noonbell quiet add creates them",)
         facts = {"argument": "ID", "value": policy_id, "known": known}
         raise place.complaint(f'There are no quiet hours with the id "{policy_id}"', facts, hints) from None
 

@@ -1,4 +1,4 @@
-"""`noonbell rules`: who is told of what: add, list, remove."""
+"""`noonbell rules`: which events are sent to which channels: add, list, remove."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _id = click.argument("rule_id", metavar="ID")
 
 @click.group("rules", cls=SpeakingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Say who is told of what. `noonbell channels` says where notices can go."""
+    """Manage which events are sent to which channels. `noonbell channels` manages the channels."""
 
 
 @command.command("add", cls=HintingCommand)
@@ -61,7 +61,7 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
         click.echo(_json(page.items))
         return
     if not page.items:
-        click.echo("There are no rules.")
+        click.echo("No rules.")
         return
     lines = [(one.rule_id, one.team, _said(one), "" if one.enabled else "off") for one in page.items]
     print_table(("id", "team", "what", ""), lines, folded=2)

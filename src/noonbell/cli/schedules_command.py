@@ -56,7 +56,7 @@ _name = click.argument("schedule", metavar="SCHEDULE", shell_complete=schedule_n
 
 @click.group("schedules", cls=SpeakingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Make, see, change and run schedules. SCHEDULE is a name or an id."""
+    """Create, show, edit and run schedules. SCHEDULE is a name or an id."""
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def command() -> None:
 @click.option("--team", metavar="NAME", help="Only those of this team.")
 @click.option("--limit", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--cursor", metavar="CURSOR", help="Go on after a list that was cut; it has told this.")
+@click.option("--cursor", metavar="CURSOR", help="Continue a list after this cursor, which the list has printed.")
 @with_backend
 def list_(
     *,
@@ -119,7 +119,7 @@ def list_(
 @click.option("--count", "-n", type=click.IntRange(0, 1_000), default=5, show_default=True, help="Coming occurrences.")
 @with_backend
 def show(*, schedule: str, count: int, place: ConnectionTarget) -> None:
-    """Show one schedule: when, what, by which policies, and what comes next."""
+    """Show one schedule: its time, action and policies, and the next occurrences."""
 
     async def ask(backend: Backend) -> tuple[Schedule, Sequence[Upcoming], Statistics | None]:
         found = await find_schedule(backend.schedules, schedule)
@@ -143,7 +143,7 @@ def show(*, schedule: str, count: int, place: ConnectionTarget) -> None:
 @click.argument("when", metavar="WHEN")
 @click.option("--name", help="What people call it. Default: the ID.")
 @click.option("--id", "schedule_id", metavar="ID", help="Chosen once, for ever. Default: one is made.")
-@click.option("--paused", is_flag=True, help="Let it rest until it is resumed.")
+@click.option("--paused", is_flag=True, help="Create it paused.")
 @click.option("--dry-run", is_flag=True, help="Show what is understood, and make nothing.")
 @click.option("--create", is_flag=True, help="Make the database where there is none.")
 @click.option("--count", "-n", type=click.IntRange(1, 100), default=3, show_default=True, help="Fires to show.")
@@ -165,13 +165,13 @@ def add(
     place: ConnectionTarget,
     **given: Any,
 ) -> None:
-    """Make a schedule. WHEN is English or cron, in quotes; what was understood is shown, with the next fires."""
+    """Create a schedule. WHEN is English or cron, in quotes; its interpretation and the next fires are shown."""
     if not dry_run:
         place = place.found()
     reading, fields = schedule_fields.read_when(when, tz, place)
     action = schedule_fields.action(given, place, needed=not dry_run)
     if name is None and schedule_id is None and not dry_run:
-        raise place.complaint("What shall it be called? Say --name NAME", {"option": "--name"})
+        raise place.complaint("The name is missing: pass --name NAME", {"option": "--name"})
     fields |= {"name": name or schedule_id, "action": action, **schedule_fields.policies(given, place)}
     if schedule_id is not None:
         fields["schedule_id"] = schedule_id
@@ -223,7 +223,7 @@ def add(
 def edit(
     *, schedule: str, when: str | None, name: str | None, tz: str | None, place: ConnectionTarget, **given: Any
 ) -> None:
-    """Change what is given; the rest stays as it is. --quiet none, --since none and --until none take one away."""
+    """Change the given fields and keep the others. --quiet none, --since none and --until none clear a field."""
     fields = schedule_fields.policies(given, place)
     action = schedule_fields.action(given, place, needed=False)
     if action is not None:
@@ -233,7 +233,7 @@ def edit(
     if when is None and tz is not None:
         fields["timezone"] = tz
     if when is None and not fields:
-        raise place.complaint("What shall change? Say --when, --name or another option", {"argument": "SCHEDULE"})
+        raise place.complaint("Nothing to change: pass --when, --name or another option", {"argument": "SCHEDULE"})
 
     async def change(backend: Backend) -> tuple[Schedule, Sequence[Upcoming]]:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
@@ -260,21 +260,21 @@ def edit(
 @_name
 @with_backend
 def pause(*, schedule: str, place: ConnectionTarget) -> None:
-    """Let it rest: no occurrences until it is resumed. What was due before is still decided."""
+    """Pause a schedule: no occurrences until it is resumed. Occurrences due before are still decided."""
 
     async def change(backend: Backend) -> Schedule:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
         return await backend.schedules.pause(found.schedule_id)
 
     changed = place.ask(change)
-    click.echo(dumped(schedule_data(changed)) if place.as_json else f"{printable(changed.name)} rests now.")
+    click.echo(dumped(schedule_data(changed)) if place.as_json else f"Schedule {printable(changed.name)} paused.")
 
 
 @command.command("resume", cls=HintingCommand)
 @_name
 @with_backend
 def resume(*, schedule: str, place: ConnectionTarget) -> None:
-    """Let it run again, from the next occurrence on."""
+    """Resume a schedule from the next occurrence on."""
 
     async def change(backend: Backend) -> Schedule:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
@@ -290,18 +290,18 @@ def resume(*, schedule: str, place: ConnectionTarget) -> None:
 @click.option("--yes", is_flag=True, help="Ask nothing.")
 @with_backend
 def remove(*, schedule: str, yes: bool, place: ConnectionTarget) -> None:
-    """Delete a schedule. Its history stays; its id is never given again."""
+    """Delete a schedule. Its history is kept; its id is never used again."""
     found = place.ask(lambda backend: find_schedule(backend.schedules, schedule), read_only=True)
     _editable(found, place)
     if not yes:
         if not sys.stdin.isatty() or place.as_json:
-            raise place.complaint("There is nobody to ask; nothing was deleted", {}, ("Say --yes",))
+            raise place.complaint("Not a terminal; nothing was deleted", {}, ("Pass --yes to delete without asking",))
         if not click.confirm(f"Delete {printable(found.name)} ({found.schedule_id})?"):
             click.echo("Nothing was deleted.")
             click.get_current_context().exit(WRONG)
     place.ask(lambda backend: backend.schedules.delete(found.schedule_id))
     document = {"deleted": found.schedule_id, "name": found.name}
-    click.echo(dumped(document) if place.as_json else f"{printable(found.name)} is deleted.")
+    click.echo(dumped(document) if place.as_json else f"Schedule {printable(found.name)} deleted.")
 
 
 @command.command("trigger", cls=HintingCommand)
@@ -311,7 +311,7 @@ def remove(*, schedule: str, yes: bool, place: ConnectionTarget) -> None:
 @click.option("--no-retry", is_flag=True, help="Attempt it once, whatever the retry policy of the schedule.")
 @with_backend
 def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: ConnectionTarget) -> None:
-    """Run it now, beside its occurrences. Refused while a run is under way, unless its overlap is allow.
+    """Start a manual run now. It is refused while a run is in progress, unless the overlap is allow.
 
     A run that fails is retried by the retry policy of the schedule.
     """
@@ -337,7 +337,7 @@ def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Co
 
 
 async def _warnings(backend: Backend, schedule: Schedule, place: ConnectionTarget) -> list[str]:
-    """Why runs of a schedule may not start, as far as can be seen from here."""
+    """Return reasons why runs of a schedule may not start, as far as they are known here."""
     found = []
     if not any(one.lane == schedule.lane for one in await backend.engines()):
         found.append(no_engine(schedule.lane))

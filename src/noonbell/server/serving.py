@@ -1,4 +1,4 @@
-"""The process of a service: listen, start, say where, wait for a signal, stop. Loaded by `noonbell serve` alone."""
+"""The process of a service: listen, start, announce, wait for a signal, stop. Imported only by `noonbell serve`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DEMO_KEYS: Final = "demo.keys"
 
 
 class Announcement(NamedTuple):
-    """What people are told when the service is up."""
+    """The message that is printed when the service is up."""
 
     address: str
     store: str
@@ -58,7 +58,7 @@ class Announcement(NamedTuple):
             lines += [f"  timeline  {self.timeline}"]
         lines += [f"  login     {self.address}/login"]
         if self.admin_link is not None:
-            lines += ["  There is no admin yet. Make one with this link (once, for a day, until the next start):"]
+            lines += ["  No admin exists yet. Create one with this link (once, for a day, until the next start):"]
             lines += [f"    {self.admin_link}"]
         if self.key is not None:
             lines += ["  Look at the schedules (the key works for a day, until the next start):"]
@@ -69,7 +69,7 @@ class Announcement(NamedTuple):
 
 
 def run(settings: Settings, announce: Callable[[Announcement], None]) -> None:
-    """Serve until a signal comes; `announce` is called once it is up."""
+    """Serve until a signal arrives; call `announce` when the service is up."""
     service_logs.configure(settings)
     _run_loop(_Process(settings, announce).serve())
 
@@ -84,12 +84,12 @@ def _run_loop(work: Coroutine[Any, Any, None]) -> None:
 
 
 class _Process:
-    """One life of a service."""
+    """One run of a service, from start to stop."""
 
     def __init__(self, settings: Settings, announce: Callable[[Announcement], None]) -> None:
         self._settings = settings
         self._announce = announce
-        self._asked = asyncio.Event()  # somebody wants us to stop
+        self._asked = asyncio.Event()  # a stop was requested
         self._hurry = asyncio.Event()  # and does not want to wait
 
     async def serve(self) -> None:
@@ -152,7 +152,7 @@ class _Process:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own: a stop has more to do than to close sockets."""
+    """uvicorn without its own signal handlers: a stop does more than close sockets."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -180,13 +180,13 @@ async def _first(*waits: Any) -> None:
 
 
 def _require_own(host: str, source: str) -> None:
-    """Whatever is wrong with the host alone is told of it, and not of the port."""
+    """Raise the error of an invalid host for the setting `host` and not for `port`."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.bind((host, 0))
     except (OSError, UnicodeError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        reason = f"is no address of this machine that can be listened on ({said}); use 127.0.0.1, or 0.0.0.0 for all"
+        reason = f"is not an address of this machine ({said}); use 127.0.0.1, or 0.0.0.0 for all addresses"
         raise SettingsInvalidError("host", host, source, reason) from None
 
 
@@ -228,7 +228,7 @@ async def _require_admin_beyond_loopback(service: Service) -> None:
 
 
 def _with_demo_keys(settings: Settings) -> Settings:
-    """The demo has master keys without anybody having to make them: in a file beside its database."""
+    """Give the demo master keys, which it creates in a file beside its database."""
     wanted = settings.demo and settings.master_keys_file is None and VARIABLE not in os.environ
     if not wanted or not settings.store.startswith("sqlite:///"):
         return settings

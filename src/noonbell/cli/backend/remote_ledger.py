@@ -1,6 +1,6 @@
 """`why`, `verify`, `plan` and `apply` of a service.
 
-A service proves at most 31 days in one request, of some schedules at a time: a longer stretch is asked for in parts.
+A service checks at most 31 days of some schedules in one request; a longer range is checked in several requests.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RemoteLedger:
         self, owner: str | None, start: datetime | None, end: datetime | None, progress: Callable[[int], None]
     ) -> Report:
         if owner is not None:
-            message = "A server proves all schedules of a team; --owner and --scheduler are for --store"
+            message = "A server verifies all schedules of a team; --owner and --scheduler require --store"
             raise self._place.complaint(message, {"option": "--owner", "value": owner})
         upto = datetime.now(UTC) if end is None else end
         since = upto - _DAY if start is None else start
@@ -126,7 +126,7 @@ class RemoteFiles:
 
     async def apply(self, shown: ShownPlan, actor: str | None) -> Sequence[str]:
         if actor is not None:
-            message = "The audit of a server names the key that was used; leave --actor out"
+            message = "The audit of a server names the key that was used; leave out --actor"
             raise self._place.complaint(message, {"option": "--actor", "value": actor})
         given = {**shown.made, "fingerprint": shown.data["fingerprint"], "allow_delete": True}
         try:

@@ -155,7 +155,7 @@ class RemoteSecrets:
     async def rotate(self, *, page: int = 100, progress: Callable[[int], None] | None = None) -> Rotation:
         del page, progress
         done = await self._client.call("POST", "/master-key/rotation")
-        # a server tells how many, not which: they are those of all teams
+        # a server returns the number and not the names: they belong to all teams
         return Rotation(int(done["rewrapped"]), [("", "")] * int(done["unreadable"]))
 
     async def signing_keys(self, schedule_id: str, team: str) -> Sequence[SigningKey]:
@@ -200,7 +200,7 @@ class RemoteKeys:
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
-    """What is sent: the team is the key's."""
+    """Return the fields to send, without the team: it is that of the key."""
     return {key: value for key, value in fields.items() if key != "team"}
 
 
@@ -209,7 +209,7 @@ def _monitor(monitor_id: str) -> str:
 
 
 def _lasting(document: dict[str, Any], name: str) -> dict[str, Any]:
-    """With a duration in place of its seconds."""
+    """Return the document with a duration in place of its seconds."""
     seconds = document.get(f"{name}_seconds")
     return {**document, name: None if seconds is None else timedelta(seconds=seconds)}
 
