@@ -53,7 +53,7 @@ logger = logging.getLogger("noonbell.service")
 _LONGEST_WAIT: Final = timedelta(seconds=1)
 _UPKEEP_US: Final = 15_000_000
 _LAST_USES_SECONDS: Final = 2.0
-# Handing back what was cut off takes a moment; a store that does not answer must not hold up a stop for longer.
+# The time to queue cancelled runs again; a store that does not answer must not delay a stop for longer.
 _HAND_BACK_SECONDS: Final = 8.0
 
 
@@ -96,7 +96,7 @@ class Service:
         self._registrations = registrations
         self._watch: EngineWatch | None = None  # where no engine runs here
         self._upkeep = AccessUpkeep(self.access, clock, interval_us=_UPKEEP_US)
-        self._supervisor: Supervisor | None = None  # of what runs beside the engine, or instead of it
+        self._supervisor: Supervisor | None = None  # the services that run beside the engine, or instead of it
         self._patience: asyncio.Timeout | None = None  # how long a stop that is under way waits for the tasks
         self._abandoned = False  # a stop has left something that may still want to write
 

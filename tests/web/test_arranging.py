@@ -203,7 +203,7 @@ async def test_a_monitor_from_its_making_to_its_end(browser: Browser) -> None:
     await browser.done("/monitors/bk/edit", **{**typed, "grace_seconds": "60"})
     assert (await browser.service.monitors.get("bk")).grace_seconds == 60
     assert "Paused" in await browser.done("/monitors/bk/pause")
-    assert "Watched again" in await browser.done("/monitors/bk/resume")
+    assert "Resumed" in await browser.done("/monitors/bk/resume")
     page = await browser.done("/monitors/bk/renew-token")
     assert f"/ping/{made.token}" not in page
     assert "is deleted" in await browser.done("/monitors/bk/delete")

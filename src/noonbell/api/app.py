@@ -1,6 +1,6 @@
-"""The application: every module of routes, what surrounds them, and the faces that answer without a key.
+"""The application: the modules of routes, the middleware, and the endpoints that require no key.
 
-`create_app` starts nothing: the service it is given is started and stopped by its owner.
+`create_app` starts nothing: the owner of the service starts and stops it.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ PUBLIC: Final = {
     f"{PREFIX}/openapi.json": "the description of the API holds no data",
     "/demo/bell": "the target of the demo's schedules: it stores nothing and returns no data",
     "/demo/moody": "as /demo/bell",
-    **web.PUBLIC,  # pages; the others ask for a session, which `web/session.py` sees to
+    **web.PUBLIC,  # public pages; `web/session.py` requires a session for the others
 }
 
 
 def create_app(service: Service) -> FastAPI:
-    """The API of a service."""
+    """Return the API of a service."""
     app = FastAPI(
         title="Noonbell",
         version=__version__,

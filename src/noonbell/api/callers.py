@@ -113,5 +113,5 @@ Reading = Annotated[Caller, Depends(reader)]
 Writing = Annotated[Caller, Depends(writer)]
 Administering = Annotated[Caller, Depends(admin)]
 
-# Which scope a dependency asks for: what the test of all routes goes by.
+# The scope that a dependency requires, for the test of all routes.
 REQUIRES: Final[dict[Callable[..., Any], Scope]] = {reader: "read", writer: "write", admin: "admin"}

@@ -24,10 +24,10 @@ _TAG: Final = re.compile(r'(?:W/)?"([^"]*)"')
 
 IfMatch = Annotated[
     str | None,
-    Header(alias="If-Match", description="The ETag that was seen; the change is refused where it is another by now."),
+    Header(alias="If-Match", description="The ETag of the client's version; refused if it is outdated."),
 ]
 IfNoneMatch = Annotated[
-    str | None, Header(alias="If-None-Match", description="The ETag that was seen; 304 where it is the same still.")
+    str | None, Header(alias="If-None-Match", description="The ETag of the client's version; 304 if it is current.")
 ]
 
 
@@ -36,7 +36,7 @@ NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {304: {"description": "It
 
 
 def tag(*parts: object) -> str:
-    """The entity tag of what these say."""
+    """Return the entity tag for these values."""
     return '"' + "-".join(map(str, parts)) + '"'
 
 

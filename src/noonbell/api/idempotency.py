@@ -8,10 +8,10 @@ answer, with `Idempotency-Replayed: true`. Another body under the same key is re
 while the first is under way (409). A key belongs to the team, the caller and the address that it is used with. Only
 answers of success are kept: after a refusal the same key may be tried again.
 
-What is created gets an id that is chosen and written down before it is created, and a run that is asked for is for the
-instant at which the request was first begun. So if the process dies before the answer is kept, or the database has not
-said whether it has committed, the repeat finds what is there instead of making it again. It may come a minute later:
-by then nothing of the first attempt is under way.
+The id of a new object is chosen and stored before the object is created, and a manual run is for the instant at which
+the request first began. So if the process dies before the answer is stored, or the outcome of a commit is unknown, the
+repeated request finds the existing object instead of creating a second one. It is accepted a minute later: by then the
+first attempt is no longer in progress.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$",
-        description="A text of the client's own: the same request again is answered, not done again.",
+        description="A unique text chosen by the client: a repeated request is answered, not carried out again.",
     ),
 ]  # fmt: skip
 
@@ -60,8 +60,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    request: str  # what was asked for, as a hash
-    new_id: str  # of what is created
+    request: str  # the hash of the request
+    new_id: str  # the id of the new object
     begun_at: int
     answer: Answer | None = None
     first_at: int = 0  # when the first attempt was begun; 0 in what an earlier version wrote
@@ -107,7 +107,7 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
     try:
         answer = await do(Attempt(kept.new_id, moment(kept.first_at), repeated=version > 1))
     except (StoreError, TimelineError):
-        raise  # it may be committed all the same: the repeat finds out
+        raise  # it may be committed nevertheless: a repeated request finds out
     except (NoonbellError, ProblemError):  # refused; after any other error the outcome is unknown
         await store.documents.write(removed=removals(KIND, [document_id]))
         raise

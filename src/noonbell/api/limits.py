@@ -25,7 +25,7 @@ class Buckets:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when that was
 
     def take(self, name: str, tokens: float = 1.0) -> int | None:
-        """Take tokens; None where there were enough, else the seconds until there are."""
+        """Take tokens; return None if there were enough, else the seconds until there are."""
         if not self._rate:
             return None
         left = self._left(name)
@@ -34,7 +34,7 @@ class Buckets:
         return None if enough else max(1, math.ceil((tokens - left) / self._rate))
 
     def fine(self, name: str, tokens: float) -> None:
-        """Take tokens away for something that has happened already: as many as there are."""
+        """Take tokens for an event that has already happened, down to zero."""
         if self._rate:
             self._put(name, max(0.0, self._left(name) - tokens))
 
@@ -46,4 +46,4 @@ class Buckets:
         self._buckets.pop(name, None)
         self._buckets[name] = left, self._elapsed()
         if len(self._buckets) > MOST_BUCKETS:
-            self._buckets.popitem(last=False)  # the one that was used least lately: it is the fullest, or nearly
+            self._buckets.popitem(last=False)  # the least recently used one is the fullest, or nearly so

@@ -21,6 +21,6 @@ async def schedule_page(
     *,
     now: int,
 ) -> PageOf[ScheduleResponse]:
-    """Up to `limit` schedules past the number `after`; `declared` are all of that sort, by their numbers."""
+    """Return up to `limit` schedules after the number `after`; `declared` are all declared ones, by number."""
     found = await page_with_declared(store, declared, wanted, after, limit, now=now)
     return PageOf(items=[schedule_response(one) for one in found.items], next_cursor=found.next_cursor)

@@ -141,7 +141,7 @@ def _of_timeline(counted: Mapping[str, int]) -> Iterator[Metric]:
 
 
 def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """As Prometheus has them: how many lay at or below each bound."""
+    """Return cumulative buckets, as Prometheus has them: the count at or below each bound."""
     buckets, sum_so_far = [], 0
     for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
         sum_so_far += count

@@ -65,7 +65,7 @@ _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics", "/demo/bell", "/de
 
 
 class RequestMiddleware:
-    """See the module.
+    """The middleware of all requests.
 
     `observe` receives method, route, status and seconds of each request; `admit` raises to refuse one by its headers.
     A request that the server cancels because the service stops (`stopping`) is answered with 503.
@@ -125,13 +125,13 @@ class RequestMiddleware:
             answering.status = 400  # for the log: the client left before its request was complete
         except Exception as error:
             if not answering.begun:
-                logger.exception("A request failed", extra=_facts(request_id=request_id, path=_path(scope)))
-                detail = "Something went wrong here; the log of the service has it under this id"
+                logger.exception("request failed", extra=_facts(request_id=request_id, path=_path(scope)))
+                detail = "Internal error; the log of the service has the details under this id"
                 problem = ProblemError(500, detail, kind="internal")
                 await answer(Request(scope), problem)(scope, receive, answering)
             else:
                 facts = _facts(request_id=request_id, path=_path(scope))
-                logger.error("An answer broke off: %s", describe_error(error), extra=facts)  # noqa: TRY400 - the client has disconnected, mostly
+                logger.error("response interrupted: %s", describe_error(error), extra=facts)  # noqa: TRY400 - the client has disconnected, mostly
         finally:
             seconds = time.perf_counter() - began
             self._log_request(scope, answering.status, seconds, request_id)
@@ -160,7 +160,7 @@ class RequestMiddleware:
             problem = ProblemError(413, _too_large(limit), kind="too-large", headers={"Connection": "close"})
             await answer(Request(scope), problem)(scope, receive, answering)
             return
-        if scope["path"].startswith("/ping/"):  # these cut what is long, and end what is slow, by themselves
+        if scope["path"].startswith("/ping/"):  # the ping endpoint has its own limits of size and time
             await self._app(scope, receive, answering)
             return
         in_time = _InTime(receive, self._body_seconds)
@@ -203,7 +203,7 @@ class RequestMiddleware:
 
 
 class _Bodies:
-    """The bytes of request bodies that are held at once: of one sender, and of all of them."""
+    """The bytes of request bodies in memory: of each sender, and in total."""
 
     def __init__(self, largest_body: int) -> None:
         self._most_of_one = _BODIES_OF_ONE * largest_body
@@ -212,7 +212,7 @@ class _Bodies:
         self._total = 0
 
     def add(self, sender: str, size: int) -> None:
-        """Count bytes that were read; raises 429 where a sender has too many, 503 where all together have."""
+        """Count bytes that were read; raise 429 at the limit of a sender, 503 at the total limit."""
         self._held[sender] += size
         self._total += size
         if self._held[sender] > self._most_of_one:
@@ -229,7 +229,7 @@ class _Bodies:
 
 
 class _InTime:
-    """Receives a request whose whole body has so many seconds; after that it is only waited for its end."""
+    """Receives a request with a timeout for its whole body; after the body, it only waits for the disconnect."""
 
     def __init__(self, receive: Receive, seconds: float) -> None:
         self._receive = receive
@@ -253,7 +253,7 @@ class _InTime:
 
 
 class _Answering:
-    """Passes the answer on, with our headers."""
+    """Sends the answer with the headers of the service."""
 
     def __init__(self, send: Send, request_id: str, always: Mapping[str, str]) -> None:
         self._always = always
@@ -289,11 +289,11 @@ def _too_large(limit: int) -> str:
 
 
 def _path(scope: Scope) -> str:
-    """The path for the log: without the tokens that some hold, and without the query."""
+    """Return the path for the log, without tokens and without the query."""
     path = re.sub(_SECRET_PATHS, r"\1***", scope["path"])
     return path if path.isprintable() else repr(path)
 
 
 def _facts(**facts: Any) -> dict[str, Any]:
-    """For a log line: what programs read of it."""
+    """Return the facts of a log line for programs."""
     return {"noonbell": facts}

@@ -54,7 +54,7 @@ TITLES: Final[Mapping[int, str]] = {
     503: "Service unavailable",
 }
 
-# The first class that fits counts; a class stands above the classes that it is derived from.
+# The first match applies; a class is listed before its base classes.
 _STATUS: Final[Sequence[tuple[type[Exception], int]]] = (
     (known.ScheduleNotFoundError, 404),
     (known.MonitorNotFoundError, 404),
@@ -101,9 +101,9 @@ _STATUS: Final[Sequence[tuple[type[Exception], int]]] = (
 class FieldError(BaseModel):
     """One field that cannot be accepted."""
 
-    field: str = Field(description="Where it stands, as a path", examples=["action.url"])
-    value: Any = Field(default=None, description="What was given, where it may be shown")
-    reason: str = Field(description="What is wrong with it, and what would be right")
+    field: str = Field(description="The path of the field", examples=["action.url"])
+    value: Any = Field(default=None, description="The invalid value, if it may be shown")
+    reason: str = Field(description="The reason, and a valid value")
 
 
 class Problem(BaseModel):
@@ -124,19 +124,19 @@ class Problem(BaseModel):
         }
     )
 
-    type: str = Field(description="What kind of problem it is; it stays the same when the words change")
+    type: str = Field(description="The kind of the problem, which is stable")
     title: str
     status: int
     detail: str
-    instance: str | None = Field(default=None, description="The id of the request, which the log names too")
+    instance: str | None = Field(default=None, description="The id of the request, as in the log")
     field: str | None = None
     value: Any = None
     errors: list[FieldError] | None = None
-    more_errors: int | None = Field(default=None, description="How many further errors there are; the first are listed")
-    position: int | None = Field(default=None, description="Where a text in English stopped being understood")
+    more_errors: int | None = Field(default=None, description="The number of further errors that are not listed")
+    position: int | None = Field(default=None, description="The position of the first word that is not understood")
     end: int | None = None
-    accepted: list[str] | None = Field(default=None, description="What could stand there")
-    suggestions: list[str] | None = Field(default=None, description="Texts that come near and are understood")
+    accepted: list[str] | None = Field(default=None, description="The valid words at this position")
+    suggestions: list[str] | None = Field(default=None, description="Similar valid texts")
 
 
 class ProblemError(Exception):

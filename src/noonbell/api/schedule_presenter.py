@@ -34,14 +34,14 @@ class Meant(NamedTuple):
 
 
 def fields_of(given: Mapping[str, Any], now: int) -> tuple[dict[str, Any], str | None]:
-    """The fields of a new schedule, and how its text was understood."""
+    """Return the fields of a new schedule, and the interpretation of its text."""
     fields = dict(given)
     if "text" not in fields:
         return fields, None
     text = fields.pop("text")
     for field in ("type", "spec"):
         if field in fields:
-            raise ScheduleInvalidError("text", text, f"says when, and so does {field}; give one of the two")
+            raise ScheduleInvalidError("text", text, f"and {field} exclude each other; send one of them")
     meant = read_text(text, now, fields.get("timezone"))
     return {**fields, **meant.fields}, " ".join([meant.description + ".", *meant.notes])
 

@@ -25,7 +25,7 @@ noonbell channels add mail --kind email --set host=smtp.example.com \\
     --set from=bell@example.com --set to=ann@example.com --set user=bell
 noonbell channels test ops
 """
-# What is asked for where it was not given; a password only where there is a user.
+# The fields that are read from a prompt if they were not given; a password only with a user.
 _ASKED: Final = {"slack": "url", "discord": "url", "apprise": "url", "telegram": "token", "email": "password"}
 _id = click.argument("channel_id", metavar="ID")
 _allow = click.option("--allow", multiple=True, metavar="PLACE", help="A private host that may be reached.")

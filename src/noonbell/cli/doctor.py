@@ -39,7 +39,7 @@ Level = Literal["ok", "note", "warning", "wrong"]
 _SOUND_SQLITE: Final = (3, 51, 3)
 _LEAST_FREE: Final = 200 * 1024 * 1024
 _LOW_FREE: Final = 2 * 1024 * 1024 * 1024
-# So many schedules are asked for their lane: a doctor must not be a load.
+# The number of schedules whose lane is read, to bound the load of a check.
 _MOST_SCHEDULES: Final = 3_000
 _PAGE: Final = 1_000
 _EXTRAS: Final = {
@@ -231,7 +231,7 @@ class Lanes(NamedTuple):
 
     engines: list[EngineUp]
     in_use: Mapping[str, int]  # how many schedules that are enabled are of which lane
-    more: bool  # there are schedules that were not asked for
+    more: bool  # more schedules exist than were read
 
 
 async def _lanes(backend: Backend) -> Lanes:

@@ -32,7 +32,7 @@ class Look(NamedTuple):
     at: datetime
     engines: Sequence[EngineUp]
     schedules: Sequence[Schedule]
-    more: bool  # there are schedules that were not looked at
+    more: bool  # more schedules exist than were read
     runs: Sequence[Run]
     failures: Sequence[Run]
 
@@ -134,7 +134,7 @@ def _head(seen: Look, where: str) -> Text:
         for lane, since, many in seen.lanes
     )
     engine = Text(lanes, "green") if seen.lanes else Text("no engine is up", "bold red")
-    # what matters first: where it is looked at is cut off where the line is too long
+    # the important facts first: a long line is cut at its end
     parts = (("noonbell", "bold"), f"  {seen.at:%H:%M:%S} UTC  ", engine, f"  {where}")
     return Text.assemble(*parts, overflow="ellipsis", no_wrap=True)
 

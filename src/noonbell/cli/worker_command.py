@@ -109,7 +109,7 @@ async def _stop(service: Service, settings: Settings, hurry: asyncio.Event) -> N
     pressed.cancel()
     if not work.done():
         logger.warning("Not waiting any longer")
-        await service.stop_work(0)  # what runs is cut off, and handed back
+        await service.stop_work(0)  # runs are cancelled and queued again
     in_time = await work
     await service.close()
     logger.info("Stopped")

@@ -30,7 +30,7 @@ from noonbell.store.opening import sqlite_path
 
 logger = logging.getLogger("noonbell.service")
 
-# Requests under way have this long; runs have what the settings say.
+# The timeout of pending requests at a stop; that of runs is a setting.
 _REQUEST_SECONDS: Final = 5.0
 # Longer than the minute for which proxies keep idle connections: else one that is reused may be closed at that moment.
 _KEEP_ALIVE_SECONDS: Final = 75
@@ -130,7 +130,7 @@ class _Process:
         if settings.demo:
             await ensure_demo(service)
         self._announce(await _announcement(service))
-        gc.freeze()  # what is there by now stays: a full collection would go through all of it, for 100 ms
+        gc.freeze()  # these objects stay: without this, a full collection would scan them for 100 ms
         async with watchdog(service):
             await _first(self._asked.wait(), asyncio.shield(serving))
         logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
@@ -139,7 +139,7 @@ class _Process:
         await _first(asyncio.shield(asyncio.gather(work, serving)), self._hurry.wait())
         if self._hurry.is_set():
             logger.warning("Not waiting any longer")
-            await service.stop_work(0)  # what runs is cut off, and handed back
+            await service.stop_work(0)  # runs are cancelled and queued again
         in_time = await work
         if self._hurry.is_set():
             await service.close()
@@ -194,7 +194,7 @@ def _bound(settings: Settings) -> Any:
     _require_own(settings.host, settings.sources.get("host", "default"))
     config = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
     before = logging.getLogger("uvicorn.error").level
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what it would say is said better below
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the checks below give better messages
     try:
         sock = config.bind_socket()
     except SystemExit:

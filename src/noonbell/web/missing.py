@@ -57,7 +57,7 @@ async def _page(request: Request, problem: ProblemError) -> Response:
     except ProblemError as refused:
         return await error_page(request, refused)
     except NoonbellError:
-        found = None  # who it is cannot be asked now; that there is nothing can be said all the same
+        found = None  # the session cannot be checked now; the page is shown without it
     if found is not None:
         request.state.visitor = RequestContext(service, request, *found)
     return await error_page(request, problem)

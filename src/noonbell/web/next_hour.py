@@ -71,7 +71,7 @@ def next_hour(soon: Sequence[StoredSchedule], now: int) -> NextHour:
 
 def _add(found: NextHour, stored: StoredSchedule, now: int, end: int) -> None:
     terms = terms_of(stored)
-    # what has its nominal time behind it may still be put off by jitter
+    # jitter may delay a start whose nominal time has passed
     after = max(now - definition_of(stored.columns.definition).jitter_us, stored.cursor_at)
     often = terms.timing.count(after, end) > MINUTES
     found.schedules += 1

@@ -62,7 +62,7 @@ async def _own_fault(request: Request, error: Exception) -> Response:
     request_id = str(request.scope.get("noonbell.request_id", "-"))
     facts = {"request_id": request_id, "path": request.url.path}
     logger.error("A page failed", exc_info=error, extra={"noonbell": facts})
-    detail = f"Something went wrong here. The log of the service has it under the id {request_id}"
+    detail = f"Internal error. The log of the service has the details under the id {request_id}"
     return await error_page(request, ProblemError(500, detail, kind="internal"))
 
 

@@ -25,7 +25,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "catch_up_cap": "10", "overlap": "coalesce", "retry_vs_new": "finish", "attempts": "1", "delay_seconds": "5",
     "strategy": "exponential", "dst": "literal", "jitter_seconds": "0", "enabled": "on",
 }  # fmt: skip
-# Where a complaint about a field is shown, by the longest beginning that fits.
+# The input at which the error of a field is shown, by the longest matching prefix.
 _PLACES: Final = {
     "spec": "when",
     "type": "when",

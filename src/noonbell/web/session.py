@@ -199,5 +199,5 @@ Visiting = Annotated[RequestContext, Depends(reader)]
 Changing = Annotated[RequestContext, Depends(writer)]
 Managing = Annotated[RequestContext, Depends(manager)]
 
-# Which right a page asks for: what the test of all pages goes by.
+# The right that a page requires, for the test of all pages.
 REQUIRES: Final[dict[Callable[..., Any], Scope]] = {reader: "read", writer: "write", manager: "admin"}

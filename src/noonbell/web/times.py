@@ -72,4 +72,4 @@ def _in(at: datetime, zone: str) -> datetime:
     try:
         return at.astimezone(ZoneInfo(zone))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return at.astimezone(UTC)  # zone data that has gone since must not hide the page
+        return at.astimezone(UTC)  # a zone that is missing from the current zone data must not break the page

@@ -18,7 +18,7 @@ class TeamRequest(RequestBody):
     """A new team."""
 
     name: TeamName
-    title: ShortName = left_out(description="The name for people; the name itself where it is left out.")
+    title: ShortName = left_out(description="The display name; default: the name.")
 
 
 class TeamResponse(ResponseBody):
@@ -50,13 +50,13 @@ class KeyResponse(ResponseBody):
 
 
 class KeyMade(KeyResponse):
-    """A key that was just made."""
+    """A new key."""
 
-    key: str = Field(description="Shown this once; it is not stored.", examples=["nbk_k3v9x2m7q1az_…"])
+    key: str = Field(description="Returned only here; it is not stored.", examples=["nbk_k3v9x2m7q1az_…"])
 
 
 class KeysRevoked(ResponseBody):
-    """The key, and those that were made with it, directly or by one of them."""
+    """The key, and the keys that were created with it, directly or indirectly."""
 
     revoked: list[str] = Field(examples=[["k3v9x2m7q1az"]])
 
@@ -71,7 +71,7 @@ class CallerResponse(ResponseBody):
 
 
 class InstanceResponse(ResponseBody):
-    """An engine that is alive. Any number of them may share a lane."""
+    """A live engine. Any number of engines may share a lane."""
 
     lane: str
     state: Literal["starting", "up", "stopping"]

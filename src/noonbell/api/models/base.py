@@ -33,7 +33,7 @@ def _nothing() -> None:
 
 
 def left_out(**facts: Any) -> Any:
-    """A field that may be left out, and is not null."""
+    """Declare a field that may be left out, but is not null."""
     return Field(default_factory=_nothing, **facts)
 
 
@@ -82,7 +82,7 @@ ShallowObject = Annotated[dict[str, Any], BeforeValidator(_cut_deep)]
 
 @cache
 def _names(model: type[BaseModel]) -> frozenset[str]:
-    """The fields of a model as they are sent."""
+    """Return the names of a model's fields as they are sent."""
     return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
@@ -105,7 +105,7 @@ class RequestBody(_Known):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     def given(self) -> dict[str, Any]:
-        """The fields that were sent, as plain values; what was left out is not among them."""
+        """Return the fields that were sent, as plain values, without those that were left out."""
         return self.model_dump(exclude_unset=True, by_alias=True)
 
 

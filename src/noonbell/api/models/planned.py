@@ -24,7 +24,7 @@ class PreviewRequest(RequestBody):
     text: Text = left_out(examples=["every weekday at 9am"])
     type: Type = left_out()
     spec: Spec = left_out()
-    timezone: Zone = Field(default="UTC", description="An IANA zone, where the text names none.")
+    timezone: Zone = Field(default="UTC", description="An IANA zone, if the text names none.")
     dst: Dst = "literal"
     count: int = Field(default=5, ge=1, le=100)
 
@@ -57,7 +57,7 @@ class PreviewResponse(ResponseBody):
 
 
 class WhyResponse(ResponseBody):
-    """Why a schedule did or did not run: a paragraph, and the facts that it is made of."""
+    """The explanation of why a schedule did or did not run: a paragraph, and its facts."""
 
     text: str
     facts: dict[str, Any]
@@ -106,12 +106,12 @@ class FileRequest(RequestBody):
     format: Literal["toml", "yaml"] = "toml"
     name: str = left_out(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="Whose schedules these are, where the text names none.",
+        description="The owner of the schedules, if the text names none.",
     )
 
 
 class ApplyRequest(FileRequest):
-    """A file to be applied. With the `fingerprint` of a plan it is refused where the plan would be another by now."""
+    """A file to apply. With the `fingerprint` of a plan, it is refused if the current plan is a different one."""
 
     fingerprint: str = left_out(min_length=1, max_length=100)
     allow_delete: bool = False

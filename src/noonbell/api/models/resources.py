@@ -29,7 +29,7 @@ SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 
 
 class WindowRequest(RequestBody):
-    """A stretch of the day that is quiet, on weekdays (0 is Sunday) or on single dates."""
+    """A quiet time of the day, on weekdays (0 is Sunday) or on single dates."""
 
     model_config = ConfigDict(populate_by_name=False)
 
@@ -178,11 +178,11 @@ RuleEvent = Literal["failed", "succeeded", "recovered", "late", "missed", "slow"
 
 
 class ChannelChanges(RequestBody):
-    """A `config` replaces the whole one, with its secrets."""
+    """The fields of a channel to change. `config` replaces the whole one, including its secrets."""
 
     name: ShortName = left_out()
     config: dict[str, Any] = left_out()
-    most_per_minute: Annotated[int, Field(ge=1, le=10_000)] | None = left_out(description="null: without a limit.")
+    most_per_minute: Annotated[int, Field(ge=1, le=10_000)] | None = left_out(description="null: no limit.")
     enabled: bool = left_out()
 
 
@@ -232,8 +232,8 @@ class RuleChanges(RequestBody):
     schedule_id: ScheduleId | None = left_out()
     monitor_id: MonitorId | None = left_out()
     tag: Tag | None = left_out()
-    late_seconds: Seconds | None = left_out(description="From when on a run is late; with the event late.")
-    slow_seconds: Seconds | None = left_out(description="From when on a run is slow; with the event slow.")
+    late_seconds: Seconds | None = left_out(description="The threshold of the event late.")
+    slow_seconds: Seconds | None = left_out(description="The threshold of the event slow.")
     window_seconds: float = left_out(ge=0, le=7 * 86_400, allow_inf_nan=False)
     title: str | None = left_out(max_length=200)
     text: str | None = left_out(max_length=4_000)
@@ -326,7 +326,7 @@ class MonitorResponse(ResponseBody):
     last_kind: str | None
     pings: int
     flips: int
-    ping_path: str | None = Field(description="Where it is pinged; null for a key that may only read.")
+    ping_path: str | None = Field(description="The path of its pings; null for a key that may only read.")
     created_at: datetime
     updated_at: datetime
     version: int

@@ -71,11 +71,9 @@ class ScheduleChanges(RequestBody):
     )
     timezone: Zone = left_out(description="An IANA zone.", examples=["Europe/Kyiv"])
     enabled: bool = left_out()
-    catch_up_policy: CatchUp = left_out(
-        description="What happens to occurrences that were missed: no engine polled in time."
-    )
+    catch_up_policy: CatchUp = left_out(description="How missed occurrences are handled: no engine polled in time.")
     catch_up_cap: int = left_out(ge=1, le=1_000)
-    overlap: Overlap = left_out(description="What becomes of occurrences that come during a run.")
+    overlap: Overlap = left_out(description="How occurrences during a run are handled.")
     retry: RetryRequest = left_out()
     retry_vs_new: Literal["finish", "preempt"] = left_out()
     dst: Dst = left_out()
@@ -112,8 +110,8 @@ class ScheduleCreate(ScheduleChanges):
         }
     )
 
-    schedule_id: ScheduleId = left_out(description="Chosen once; made up where it is left out.")
-    text: Text = left_out(description="When, in English: in place of type and spec.", examples=["every 15 minutes"])
+    schedule_id: ScheduleId = left_out(description="Cannot be changed; generated if left out.")
+    text: Text = left_out(description="The time in English, instead of type and spec.", examples=["every 15 minutes"])
     action: ActionRequest
 
 
@@ -200,7 +198,7 @@ class Changed(ResponseBody):
 class TriggerRequest(RequestBody):
     """The options of a manual run."""
 
-    queue: bool = Field(default=False, description="While a run is under way: start after it, instead of a 409.")
+    queue: bool = Field(default=False, description="If a run is in progress: start after it, instead of a 409.")
     retry: bool = Field(default=True, description="false: attempt it once, whatever the schedule's retry policy.")
 
 

@@ -45,7 +45,7 @@ IDLE_SECONDS: Final = 15.0
 ASK_SECONDS: Final = 5.0  # between two checks of whether a stream may continue
 
 LastEventId = Annotated[
-    str | None, Header(alias="Last-Event-ID", max_length=100, description="Go on after the event of this id.")
+    str | None, Header(alias="Last-Event-ID", max_length=100, description="Continue after the event with this id.")
 ]
 Asking = Callable[[], Awaitable[Caller | None]]
 
@@ -110,7 +110,7 @@ class EventStream(Response):
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
-        with self._places.taken(self._caller):  # before anything is sent: a refusal is an answer of its own
+        with self._places.taken(self._caller):  # before anything is sent, so that a refusal is an error response
             await self._stream(receive, send)
 
     async def _stream(
@@ -175,7 +175,7 @@ def written(event: LiveEvent) -> str:
 @router.get(
     "/events",
     status_code=200,
-    summary="Follow what changes",
+    summary="Stream of changes",
     response_class=EventStream,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **problems(503)},
 )

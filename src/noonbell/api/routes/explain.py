@@ -55,7 +55,7 @@ class Pages(Stretch):
     cursor: NumberCursor | None = None
 
 
-@router.get("/schedules/{schedule_id}/why", summary="Why it did or did not run", responses=problems(404))
+@router.get("/schedules/{schedule_id}/why", summary="Why a schedule did or did not run", responses=problems(404))
 async def why_it_ran(
     service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
     asked: Annotated[Moment, Query()],

@@ -28,7 +28,7 @@ PolicyInPath = Annotated[str, Slashed, Path(alias="policy_id", min_length=1, max
 async def list_quiet_hours(
     service: Serving, caller: Reading, asked: Annotated[ByText, Query()]
 ) -> PageOf[QuietHoursResponse]:
-    """Those of the team, by their ids."""
+    """Quiet hours of the team, by id."""
     every = await schedules_of(service, caller).list_quiet_hours()
     found, next_cursor = page_of(every, lambda one: one.policy_id, asked)
     return PageOf(items=[QuietHoursResponse.model_validate(one) for one in found], next_cursor=next_cursor)
@@ -81,7 +81,7 @@ async def update_quiet_hours(
     *, response: Response, service: Serving, caller: Writing, policy_id: PolicyInPath, given: QuietHoursChanges,
     if_match: IfMatch = None,
 ) -> QuietHoursResponse:  # fmt: skip
-    """Every schedule that refers to them goes on in a new epoch."""
+    """Every schedule that refers to the quiet hours continues in a new epoch."""
     schedules, fields = schedules_of(service, caller), given.given()
     changed = await schedules.update_quiet_hours(
         policy_id,

@@ -27,7 +27,7 @@ RuleInPath = Annotated[str, Path(alias="rule_id", pattern=r"^[A-Za-z0-9][A-Za-z0
 
 
 async def _find(service: Service, caller: Caller, rule_id: str) -> Rule:
-    """A rule of another team is as one that is not there."""
+    """Return a rule; one of another team counts as not found."""
     found = await service.rules.get(rule_id)
     if found.team != caller.team:
         raise RuleNotFoundError(rule_id)
@@ -43,7 +43,7 @@ async def list_rules(service: Serving, caller: Reading, asked: Annotated[ById, Q
 async def create_rule(
     request: Request, service: Serving, caller: Writing, given: RuleRequest, key: IdempotencyKey = None
 ) -> Response:
-    """For one schedule, one monitor, everything with a tag, or, with none of these, everything of the team."""
+    """A rule is for one schedule, one monitor, everything with a tag, or, without these, everything of the team."""
     rules = schedules_of(service, caller).rules
     fields = given.given()
 

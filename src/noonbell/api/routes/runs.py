@@ -1,4 +1,4 @@
-"""Looking back: runs of all schedules and of one, what became of occurrences, and what it adds up to."""
+"""The history: runs of all schedules and of one, the verdicts of occurrences, and statistics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Last(QueryParams):
 
 @router.get("/runs", summary="The latest runs of all schedules")
 async def list_runs(service: Serving, caller: Reading, asked: Annotated[LatestRuns, Query()]) -> PageOf[RunResponse]:
-    """Runs that have ended, the one for the latest instant first."""
+    """Ended runs, the one for the latest instant first."""
     page = await schedules_of(service, caller).recent_runs(
         cursor=asked.cursor, limit=asked.limit, outcome=asked.outcome
     )
@@ -62,18 +62,18 @@ async def get_run(service: Serving, caller: Reading, run_id: RunInPath) -> Whole
 async def list_runs_of_schedule(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Runs, Query()]
 ) -> PageOf[RunResponse]:
-    """Runs that have ended, the one that ended last first. A deleted schedule keeps its own."""
+    """Ended runs, the one that ended last first. A deleted schedule keeps its runs."""
     page = await schedules_of(service, caller).runs(schedule_id, cursor=asked.cursor, limit=asked.limit)
     return as_page(RunResponse, page)
 
 
-@router.get("/schedules/{schedule_id}/occurrences", summary="What became of occurrences", responses=problems(404))
+@router.get("/schedules/{schedule_id}/occurrences", summary="The occurrences of a schedule", responses=problems(404))
 async def list_occurrences(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Stretch, Query()]
 ) -> PageOf[OccurrenceResponse]:
-    """Each nominal time with its verdict, newest first; `order=oldest` turns the list round.
+    """Each nominal time with its verdict, newest first; `order=oldest` reverses the list.
 
-    A cursor belongs to the order that gave it.
+    A cursor is valid only with the order that returned it.
     """
     page = await schedules_of(service, caller).occurrences(
         schedule_id, start=asked.start, end=asked.end, cursor=asked.cursor, limit=asked.limit,
@@ -82,7 +82,7 @@ async def list_occurrences(
     return as_page(OccurrenceResponse, page)
 
 
-@router.get("/schedules/{schedule_id}/statistics", summary="What runs add up to", responses=problems(404))
+@router.get("/schedules/{schedule_id}/statistics", summary="Statistics of the latest runs", responses=problems(404))
 async def statistics(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Last, Query()]
 ) -> StatisticsResponse:

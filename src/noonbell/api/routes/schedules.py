@@ -47,13 +47,13 @@ from noonbell.schedules import Schedule, Schedules
 
 router = api_router("schedules", large=True)
 
-# A text in English takes up to 3 ms to be read: more of them are read beside the event loop.
+# Parsing a text in English takes up to 3 ms: larger batches are parsed outside of the event loop.
 _FEW: Final = 10
 _MOST_WAITING: Final = 8
 
 
 class Filters(QueryParams):
-    """Which schedules are meant; all that are given have to hold."""
+    """The filters of a list of schedules; all given ones must match."""
 
     enabled: Flag | None = None
     type: Type | None = None
@@ -77,7 +77,7 @@ class Count(QueryParams):
 async def list_schedules(
     service: Serving, caller: Reading, declared: Declared, asked: Annotated[Filters, Query()]
 ) -> PageOf[ScheduleResponse]:
-    """Schedules of the key's team, those that programs have declared among them."""
+    """Schedules of the key's team, including those that programs have declared."""
     wanted = ScheduleFilter(
         managed_by=asked.managed_by, lane=asked.lane, enabled=flag(asked.enabled), type=asked.type, tag=asked.tag,
         name_contains=asked.name_contains, quiet_hours_policy_id=asked.quiet_hours_policy_id, team=caller.team,
@@ -126,7 +126,7 @@ async def preview_schedule(
 async def create_schedule(
     request: Request, service: Serving, caller: Writing, given: ScheduleCreate, key: IdempotencyKey = None
 ) -> Response:
-    """When it runs is a `type` and a `spec`, or a `text` in English; the answer says how it was understood."""
+    """The time is a `type` and a `spec`, or a `text` in English, whose interpretation the response contains."""
     schedules = schedules_of(service, caller)
     fields, understood = fields_of(given.given(), service.clock.now())
 
@@ -136,7 +136,7 @@ async def create_schedule(
             named["name"] = named["schedule_id"]
         try:
             made = await schedules.create(**named)
-        except ScheduleError:  # the id is taken, or a one-shot is in the past by now
+        except ScheduleError:  # the id is taken, or a one-shot is in the past
             earlier = await _made_before(schedules, attempt, named["schedule_id"])
             if earlier is None:
                 raise
@@ -156,7 +156,7 @@ async def create_schedule(
 async def create_schedules(
     request: Request, service: Serving, caller: Writing, given: ManySchedules, key: IdempotencyKey = None
 ) -> Response:
-    """All of them or none: an error names the place of the one that cannot be accepted."""
+    """Creates all schedules or none: an error names the position of the invalid one."""
     schedules = schedules_of(service, caller)
     now = service.clock.now()
     if len(given.schedules) <= _FEW:
@@ -235,7 +235,7 @@ async def resume_schedule(
 
 
 @router.post(
-    "/schedules/{schedule_id}/trigger", status_code=202, summary="Run it now", response_model=Triggered,
+    "/schedules/{schedule_id}/trigger", status_code=202, summary="Start a run now", response_model=Triggered,
     responses=problems(404, 409),
 )  # fmt: skip
 async def trigger_schedule(

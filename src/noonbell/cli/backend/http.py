@@ -166,7 +166,7 @@ class Client:
             return http.client.HTTPSConnection(self._host, self._port, timeout=_CONNECT_SECONDS, context=context)
         return http.client.HTTPConnection(self._host, self._port, timeout=_CONNECT_SECONDS)
 
-    # --- what comes back ------------------------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------------------------------
 
     def read(self, answered: Answered) -> Any:
         status, body = answered.status, answered.body

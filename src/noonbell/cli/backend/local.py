@@ -69,7 +69,7 @@ async def opened(
     store = open_store(place.store, read_only=read_only)
     clock: Clock = SystemClock() if live else StandingClock(place.now)
     timeline = None if read_only else _timeline_of(place.store)
-    if timeline is not None:  # so that engines hear of what is written here, and not two seconds late
+    if timeline is not None:  # so that engines are notified of changes at once, and not at their next poll
         from noonbell.timeline import with_timeline  # noqa: PLC0415 - where there is one
 
         store = with_timeline(store, timeline, clock)
@@ -101,7 +101,7 @@ class LocalBackend:
         faces = Schedules(
             store, clock=clock, secrets=self._secrets, egress=egress, actor=who, apprise=apprise, commands=True
         )
-        # a view: what the library would log, the command line says
+        # a view: the command prints what the library would log
         self.schedules = LocalSchedules(store, faces.acting(who, None))
         self.channels: Channels = faces.channels
         self.rules: Rules = faces.rules

@@ -127,7 +127,7 @@ class ShownPlan(NamedTuple):
     schedules: Sequence[Item]
     quiet_hours: Sequence[Item]
     data: dict[str, Any]
-    made: Any  # what the backend that made it needs to apply it
+    made: Any  # the data with which the same backend applies it
 
     @property
     def empty(self) -> bool:

@@ -84,7 +84,7 @@ class RemoteSchedules:
         self._team = team
 
     async def create(self, *, team: str | None, fields: dict[str, Any]) -> Schedule:
-        del team  # it is the key's, which was looked at before
+        del team  # the team of the key, which was read before
         return _schedule(await self._client.call("POST", "/schedules", fields, once=True))
 
     async def get(self, schedule_id: str) -> Schedule:

@@ -48,7 +48,7 @@ class RemoteLedger:
         try:
             schedule_id = (await self._find(task, owner)).schedule_id
         except ScheduleNotFoundError:
-            schedule_id = task  # perhaps one that was deleted, which keeps its history under its id
+            schedule_id = task  # it may be deleted, and keeps its history under its id
         when = None if at is None else at.isoformat(timespec="seconds")
         answer = await self._client.get(f"/schedules/{escaped(schedule_id)}/why", at=when)
         return Answer(answer["text"], answer["facts"])

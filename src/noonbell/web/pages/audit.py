@@ -30,7 +30,7 @@ NumberInPath = Annotated[int, Path(alias="number", ge=1, lt=2**63)]
 _CURSOR: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _SHORT: Final = 3
 _LONGEST: Final = 60
-# What is offered while one types; anything else can be typed.
+# Suggestions while typing; any other text can be entered.
 EVENTS: Final = (
     "schedule.created", "schedule.updated", "schedule.paused", "schedule.resumed", "schedule.deleted",
     "schedule.triggered", "schedule.missed", "schedule.skipped", "schedule.quarantined",
@@ -79,7 +79,7 @@ def _day(text: str, field: str) -> tuple[datetime | None, dict[str, str]]:
 def _audit_row(mask: Callable[[str], str], number: int, event: AuditEvent) -> dict[str, Any]:
     detail = msgspec.json.decode(event.detail)
     detail = detail if isinstance(detail, dict) else {"detail": detail}
-    # what the slots of a stretch follow from: for programs, and for the page of them
+    # the data from which the slots of a span are calculated, for programs and for the page of the slots
     slots = detail.get("count") if detail.pop("slots_of", None) is not None else None
     detail = _dated(without_credentials(detail))
     text = mask(msgspec.json.format(msgspec.json.encode(detail), indent=2).decode())

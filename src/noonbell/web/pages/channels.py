@@ -113,7 +113,7 @@ async def create(visitor: Changing) -> Response:
     except NoonbellError as error:
         return _form(visitor, kind, None, form, await refused(visitor, error, _names(kind), _paths(kind)))
     visitor.service.events.nudge()
-    return visitor.go("/channels", f"The channel “{made.name}” is there. Test it, and make a rule that uses it")
+    return visitor.go("/channels", f"The channel “{made.name}” was created. Test it, and add a rule that uses it")
 
 
 @router.get("/channels/{channel_id}")
@@ -152,8 +152,8 @@ async def test(visitor: Changing, channel_id: ChannelInPath) -> Response:
     try:
         answer = await visitor.schedules.channels.test(channel_id)
     except DeliveryError as error:
-        return visitor.go("/channels", f"The test to “{channel.name}” did not arrive. {error}", "bad")
-    return visitor.go("/channels", f"The test to “{channel.name}” was taken: {answer}")
+        return visitor.go("/channels", f"The test to “{channel.name}” was not delivered. {error}", "bad")
+    return visitor.go("/channels", f"The test to “{channel.name}” was delivered: {answer}")
 
 
 @router.post("/channels/{channel_id}/turn")
@@ -196,7 +196,7 @@ def _form(
     shown = {name: typed.get(name, "") for name in (*_names(kind), "most_per_minute")}
     for ask in ASKED[kind]:
         if ask.kind in ("password", "headers"):
-            shown[ask.name] = ""  # what is secret is not sent back, even where it was just typed
+            shown[ask.name] = ""  # secrets are not sent back, even if they were just typed
     shown["enabled"] = _is_on(typed.get("enabled"))
     usual = {"keys": None, "errors": errors or {}, "action": "/channels/new"}
     if channel is not None:

@@ -36,7 +36,7 @@ async def create(visitor: Managing) -> Response:
     typed = {name: form.text(name) for name in ("name", "scope", "lasts", "team")}
     team = typed["team"] or visitor.team
     if team != visitor.team and not visitor.caller.manages_teams:
-        raise ProblemError(403, "Keys of another team are made by its own admins", kind="foreign-team")
+        raise ProblemError(403, "Keys of another team are created by its own admins", kind="foreign-team")
     if typed["lasts"] not in LASTS:
         return await _shown(visitor, 422, typed=typed, errors={"lasts": "must be one of those that are offered"})
     until = visitor.now + timedelta(days=int(typed["lasts"])) if typed["lasts"] else None
@@ -57,7 +57,7 @@ async def revoke(visitor: Managing, key_id: KeyInPath) -> Response:
     record = await visitor.service.access.get_key(key_id, team=visitor.team)
     revoked = await access_of(visitor.service, visitor.caller).revoke_key(key_id, team=visitor.team)
     visitor.service.events.nudge()
-    return visitor.go("/keys", f"The key “{record.name}” is revoked{_and_others(revoked)}; it opens nothing any more")
+    return visitor.go("/keys", f"The key “{record.name}” is revoked{_and_others(revoked)}")
 
 
 @router.post("/keys/take-back")
@@ -69,14 +69,14 @@ async def take_back(visitor: Managing) -> Response:
     try:
         revoked = await access_of(visitor.service, visitor.caller).revoke_key(key_id[:64])
     except AccessNotFoundError:
-        errors = {"key_id": "is the id of no key: it is what stands between nbk_ and the next _"}
+        errors = {"key_id": "is not the id of a key: the id is the part between nbk_ and the next _"}
         return await _shown(visitor, 422, errors=errors, typed_id=key_id[:100])
     visitor.service.events.nudge()
-    return visitor.go("/keys", f"The key {key_id} is revoked{_and_others(revoked)}; it opens nothing any more")
+    return visitor.go("/keys", f"The key {key_id} is revoked{_and_others(revoked)}")
 
 
 def _and_others(revoked: Sequence[str]) -> str:
-    return f", and so are the {len(revoked) - 1} keys that were made with it" if len(revoked) > 1 else ""
+    return f", and so are the {len(revoked) - 1} keys that were created with it" if len(revoked) > 1 else ""
 
 
 async def _shown(visitor: RequestContext, status: int = 200, **values: Any) -> Response:

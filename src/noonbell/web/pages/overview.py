@@ -124,7 +124,7 @@ async def _by_sids(store: Ledger, sids: Sequence[int]) -> dict[int, StoredSchedu
     return {sid: found[sid] for sid in sids if sid in found}
 
 
-# --- what comes -------------------------------------------------------------------------------------------------------
+# --- upcoming starts --------------------------------------------------------------------------------------------------
 
 
 def _bars(hour: NextHour) -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ def _bars(hour: NextHour) -> list[dict[str, Any]]:
     return bars
 
 
-# --- what is and was --------------------------------------------------------------------------------------------------
+# --- live and ended runs ----------------------------------------------------------------------------------------------
 
 
 def _alive(found: _Standing, team: str) -> list[Alive]:

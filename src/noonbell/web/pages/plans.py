@@ -146,7 +146,7 @@ def _excerpts(text: str, problems: Sequence[Problem]) -> list[Excerpt]:
     return found
 
 
-# --- what was shown ---------------------------------------------------------------------------------------------------
+# --- the plan that was shown ------------------------------------------------------------------------------------------
 
 
 def digest_of(made: Plan) -> str:

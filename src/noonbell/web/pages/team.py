@@ -134,12 +134,12 @@ async def add_team(visitor: Managing) -> Response:
         return await _shown(visitor, 422, errors={"team": "is taken; choose another"}, typed=typed)
     except NoonbellError as error:
         return await _shown(visitor, 422, errors=await refused(visitor, error, ("team", "title")), typed=typed)
-    return visitor.go("/team", f"The team {made.name} is there; add its first admin, or make its first key")
+    return visitor.go("/team", f"The team {made.name} was created; add its first admin, or create its first key")
 
 
 def _require_manager(visitor: RequestContext) -> None:
     if not visitor.caller.manages_teams:
-        raise ProblemError(403, "Teams are looked after by the admins of the team default", kind="foreign-team")
+        raise ProblemError(403, "Teams are managed by the admins of the team default", kind="foreign-team")
 
 
 async def _shown(visitor: RequestContext, status: int = 200, **values: Any) -> Response:
