@@ -151,7 +151,7 @@ async def test_a_test_that_does_not_arrive_says_why(browser: Browser) -> None:
     await browser.done("/channels/new", kind="webhook", name="inside", url="http://127.0.0.1:9/", enabled="on")
     (made,) = (await browser.service.channels.list(team="default")).items
     page = await browser.done(f"/channels/{made.channel_id}/test")
-    assert "did not arrive" in page
+    assert "was not delivered" in page
     assert 'class="notice bad"' in page
 
 
