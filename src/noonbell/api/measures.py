@@ -44,8 +44,8 @@ class Measures:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._registry = CollectorRegistry()
-        self._standing = _Standing(service)
-        self._registry.register(self._standing)
+        self._collector = _ServiceCollector(service)
+        self._registry.register(self._collector)
         self._requests = Counter(
             "noonbell_http_requests", "Requests, by route", ["method", "route", "status"], registry=self._registry
         )
@@ -59,18 +59,18 @@ class Measures:
         self._seconds.labels(route).observe(seconds)
 
     async def text(self) -> bytes:
-        await self._standing.look()
+        await self._collector.refresh()
         return generate_latest(self._registry)
 
 
-class _Standing(Collector):
+class _ServiceCollector(Collector):
     """The metrics that are read from the service at each scrape."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._backlog: Mapping[str, int] | None = None
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Read the counts that only the database has."""
         self._backlog = await self._service.backlog()
 

@@ -14,7 +14,7 @@ import click
 from noonbell.access import ApiKey
 from noonbell.access.records import SCOPES
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 
 _EXAMPLES: Final = """\b
@@ -25,7 +25,7 @@ noonbell api-keys revoke k3v9x2m7q1az
 """
 
 
-@click.group("api-keys", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("api-keys", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Create and revoke the keys of the REST API."""
 

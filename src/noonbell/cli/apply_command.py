@@ -17,7 +17,7 @@ from noonbell.cli.declared_files import (
     WOULD_CHANGE,
     WRONG,
     PlanningCommand,
-    complaint,
+    cli_error,
     options,
     planned,
     print_plan,
@@ -87,14 +87,14 @@ def _confirm(ctx: click.Context, made: ShownPlan, *, yes: bool, allow_delete: bo
         if not asks:
             message = f"The plan deletes {named}; nothing was applied"
             hint = "Pass --allow-delete to delete them"
-            raise complaint(message, {"deleted": made.deleted}, (hint,), as_json=as_json)
+            raise cli_error(message, {"deleted": made.deleted}, (hint,), as_json=as_json)
         if not click.confirm(f"Delete {named}?"):
             click.echo("Nothing was applied.")
             ctx.exit(WRONG)
     if yes:
         return
     if not asks:
-        raise complaint("Not a terminal; nothing was applied", {}, ("Pass --yes to apply",), as_json=as_json)
+        raise cli_error("Not a terminal; nothing was applied", {}, ("Pass --yes to apply",), as_json=as_json)
     if not click.confirm("Apply?"):
         click.echo("Nothing was applied.")
         ctx.exit(WRONG)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
 from noonbell.cli.secret_options import read_value
 from noonbell.cli.tables import print_table
@@ -32,7 +32,7 @@ _allow = click.option("--allow", multiple=True, metavar="PLACE", help="A private
 _apprise = click.option("--apprise", is_flag=True, help="Let apprise connect without egress checks.")
 
 
-@click.group("channels", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("channels", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Manage destinations of notices: mail, Slack, Discord, Telegram, webhooks. `noonbell rules` chooses events."""
 

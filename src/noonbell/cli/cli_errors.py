@@ -94,7 +94,7 @@ class HintingCommand(click.Command):
             raise click.UsageError(message, ctx) from error
 
 
-class SpeakingGroup(click.Group):
+class HintingGroup(click.Group):
     """A group of commands that suggests similar names, and whose errors are JSON with --json."""
 
     command_class = HintingCommand

@@ -52,7 +52,7 @@ class ConnectionTarget:
         """The address, without a password."""
         return shown_address(self.server or self.store or "")
 
-    def complaint(
+    def cli_error(
         self, message: str, facts: dict[str, Any] | None = None, hints: tuple[str, ...] = (), **more: Any
     ) -> CliError:
         return CliError(message, facts or {}, hints, as_json=self.as_json, **more)
@@ -65,7 +65,7 @@ class ConnectionTarget:
         """Return the address of the database, for a command that does not work through a server."""
         if self.store is None:
             message = f"{command} does not work through a server; run it on the machine of the database, with --store"
-            raise self.complaint(message, {"option": "--server", "value": self.shown})
+            raise self.cli_error(message, {"option": "--server", "value": self.shown})
         return self.store
 
     def ask(self, work: Callable[[Backend], Awaitable[T]], *, within: float | None = None, **how: Any) -> T:
@@ -83,7 +83,7 @@ class ConnectionTarget:
         except NoonbellError as error:
             raise self._about(error) from error
         except OverflowError as error:
-            raise self.complaint(f"The time is out of range: {error}", {"error": str(error)}) from error
+            raise self.cli_error(f"The time is out of range: {error}", {"error": str(error)}) from error
         except KeyboardInterrupt:
             raise click.exceptions.Exit(INTERRUPTED) from None
 
@@ -111,7 +111,7 @@ class ConnectionTarget:
             hints += (_CREATE,)
         elif isinstance(error, CommandsOffError):
             hints += ("A service allows programs by its setting commands, or serve --command PROGRAM",)
-        return self.complaint(str(error), facts, hints)
+        return self.cli_error(str(error), facts, hints)
 
 
 @overload

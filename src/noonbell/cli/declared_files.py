@@ -76,7 +76,7 @@ def options(function: _Function) -> _Function:
     return function
 
 
-def complaint(message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), *, as_json: bool) -> CliError:
+def cli_error(message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), *, as_json: bool) -> CliError:
     return CliError(message, facts, hints, as_json=as_json, exit_code=WRONG)
 
 
@@ -88,13 +88,13 @@ def read_file(name: str, form: Format | None, *, as_json: bool) -> Read:
             text = Path(name).read_text(encoding="utf-8-sig")
             return Read(declared, text, form or ("toml" if Path(name).suffix.lower() == ".toml" else "yaml"))
         if form is None:
-            raise complaint("The format of stdin is unknown; pass --format toml or --format yaml", {}, as_json=as_json)
+            raise cli_error("The format of stdin is unknown; pass --format toml or --format yaml", {}, as_json=as_json)
         data = sys.stdin.buffer.read()
         return Read(loads(data, format=form, source="<stdin>"), data.decode("utf-8-sig"), form)
     except ScheduleFileInvalidError as error:
         raise about_file(error, as_json=as_json) from error
     except OSError as error:
-        raise complaint(f"{name} cannot be read: {error.strerror}", {"file": name}, as_json=as_json) from error
+        raise cli_error(f"{name} cannot be read: {error.strerror}", {"file": name}, as_json=as_json) from error
 
 
 def about_file(error: ScheduleFileInvalidError, *, as_json: bool) -> CliError:
@@ -113,7 +113,7 @@ def about_file(error: ScheduleFileInvalidError, *, as_json: bool) -> CliError:
             for problem in error.problems
         ]
     }
-    return complaint(message, facts, tuple(problem.text for problem in error.problems), as_json=as_json)
+    return cli_error(message, facts, tuple(problem.text for problem in error.problems), as_json=as_json)
 
 
 def planned(place: ConnectionTarget, file: Read, *, create: bool = False) -> ShownPlan:

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup, printable
 from noonbell.cli.instants import find_zone
 from noonbell.cli.progress import working
 from noonbell.cli.secret_options import json_option
@@ -22,7 +22,7 @@ noonbell import crontab /etc/crontab --user-field
 _LARGEST: Final = 4 * 1024 * 1024
 
 
-@click.group("import", cls=SpeakingGroup)
+@click.group("import", cls=HintingGroup)
 def command() -> None:
     """Create a file of schedules from the file of another program."""
 

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from noonbell.actions.secrets.keys import VARIABLE, add_key, create_key_file
-from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup
+from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup
 from noonbell.cli.secret_options import json_option
 from noonbell.errors import MasterKeyError
 
@@ -20,7 +20,7 @@ noonbell keys add master.keys
 _file = click.argument("file", type=click.Path(path_type=Path))
 
 
-@click.group("keys", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("keys", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Create the master keys that encrypt secrets.
 

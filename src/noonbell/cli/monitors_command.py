@@ -13,7 +13,7 @@ import msgspec
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.instants import span_text
 from noonbell.cli.spec_input import terminal
@@ -51,7 +51,7 @@ def _rhythm_options(function: _Function) -> _Function:
 _monitor = click.argument("monitor", metavar="ID")
 
 
-@click.group("monitors", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("monitors", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Monitor jobs that run elsewhere and call a URL when they have run.
 
@@ -150,7 +150,7 @@ def add(*, name: str, place: ConnectionTarget, **given: Any) -> None:
     """Create a monitor called NAME, and show its ping URL. --cron or --every sets when a ping is due."""
     fields = {"name": name, **_fields(given, as_json=place.as_json)}
     if "spec" not in fields:
-        raise place.complaint("Pass --cron or --every: it sets when a ping is due")
+        raise place.cli_error("Pass --cron or --every: it sets when a ping is due")
 
     async def make(backend: Backend) -> Monitor:
         return await backend.monitors.create(**{**fields, "team": backend.team_for(fields.get("team"))})

@@ -60,7 +60,7 @@ def command(*, keep: str, dry_run: bool, place: ConnectionTarget) -> None:
         found = asyncio.run(session())
     except StoreError as error:
         facts = {"option": "--db", "value": place.shown, "kind": type(error).__name__}
-        raise place.complaint(str(error), facts) from error
+        raise place.cli_error(str(error), facts) from error
     if place.as_json:
         document = {"dry_run": dry_run, "before": moment(before).isoformat(), **found.as_dict()}
         click.echo(json.dumps(document))

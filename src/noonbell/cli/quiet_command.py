@@ -9,7 +9,7 @@ import msgspec
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup, printable
 from noonbell.cli.completion_sources import quiet_hours_ids
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 from noonbell.cli.instants import find_zone
@@ -34,7 +34,7 @@ _tz = click.option(
 )
 
 
-@click.group("quiet", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("quiet", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Manage quiet hours, in which schedules do not run. A schedule refers to quiet hours by their id."""
 
@@ -80,7 +80,7 @@ def add(
     """Create the quiet hours ID."""
     read = _read(windows, tz, place)
     if not read:
-        raise place.complaint(
+        raise place.cli_error(
             "Pass --window: it sets when it is quiet", {"option": "--window", "right": RIGHT}, (f"Right is {RIGHT}",)
         )
     made = place.ask(
@@ -122,7 +122,7 @@ def edit(
     """Change the name, or replace all windows. The change applies at once to schedules that refer to them."""
     read = _read(windows, tz, place)
     if name is None and not read:
-        raise place.complaint("Nothing to change: pass --name or --window", {"argument": "ID"})
+        raise place.cli_error("Nothing to change: pass --name or --window", {"argument": "ID"})
 
     async def change(backend: Backend) -> QuietHoursRecord:
         await _find(backend, policy_id, place)
@@ -152,7 +152,7 @@ async def _find(backend: Backend, policy_id: str, place: ConnectionTarget) -> Qu
         known = [one.policy_id for one in await backend.schedules.list_quiet_hours()]
         hints = (f"Known: {', '.join(known)}",) if known else ("noonbell quiet add creates them",)
         facts = {"argument": "ID", "value": policy_id, "known": known}
-        raise place.complaint(f'There are no quiet hours with the id "{policy_id}"', facts, hints) from None
+        raise place.cli_error(f'There are no quiet hours with the id "{policy_id}"', facts, hints) from None
 
 
 def _read(windows: tuple[str, ...], tz: str | None, place: ConnectionTarget) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ def _read(windows: tuple[str, ...], tz: str | None, place: ConnectionTarget) -> 
             read.append(read_window(text, zone))
         except ValueError as error:
             facts = {"option": "--window", "value": text, "right": RIGHT}
-            raise place.complaint(f'--window "{text}": {error}', facts, (f"Right is {RIGHT}",)) from None
+            raise place.cli_error(f'--window "{text}": {error}', facts, (f"Right is {RIGHT}",)) from None
     return read
 
 

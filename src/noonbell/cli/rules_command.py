@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 from noonbell.cli.tables import print_table
 from noonbell.notify.records import EVENTS, Rule
@@ -20,7 +20,7 @@ noonbell rules add slow-reports --on slow --slow 600 --to ops --schedule 3f0c
 _id = click.argument("rule_id", metavar="ID")
 
 
-@click.group("rules", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("rules", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Manage which events are sent to which channels. `noonbell channels` manages the channels."""
 

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import WRONG, HintingCommand, SpeakingGroup
+from noonbell.cli.cli_errors import WRONG, HintingCommand, HintingGroup
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.following import events_of, until_ended
@@ -33,7 +33,7 @@ noonbell runs follow
 _PAGE: Final = 1_000
 
 
-@click.group("runs", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("runs", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """List, show and follow runs. SCHEDULE is a name or an id."""
 
@@ -98,11 +98,11 @@ def show(*, run: str, place: ConnectionTarget) -> None:
                 return await backend.schedules.run(run)
             except ScheduleNotFoundError:
                 message = f'Run not found: "{run}"; its day may have been pruned'
-                raise place.complaint(message, {"argument": "RUN", "value": run}) from None
+                raise place.cli_error(message, {"argument": "RUN", "value": run}) from None
         found = await find_schedule(backend.schedules, run)
         latest: Sequence[Run] = (await backend.schedules.runs(found.schedule_id, limit=1)).items
         if not latest:
-            raise place.complaint(f"{found.name} has not run yet", {"argument": "RUN", "value": run})
+            raise place.cli_error(f"{found.name} has not run yet", {"argument": "RUN", "value": run})
         return await backend.schedules.run(latest[0].run_id)
 
     found = place.ask(ask, read_only=True)

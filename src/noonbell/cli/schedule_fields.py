@@ -84,7 +84,7 @@ def read_when(when: str, tz: str | None, place: ConnectionTarget) -> tuple[Readi
     fields["timezone"] = str(reading.zone)
     if fields["timezone"] == "local":
         message = "The host's time zone has no name; pass one with --tz, such as Europe/Kyiv"
-        raise place.complaint(message, {"option": "--tz"})
+        raise place.cli_error(message, {"option": "--tz"})
     return reading, fields
 
 
@@ -114,15 +114,15 @@ def action(given: dict[str, Any], place: ConnectionTarget, *, needed: bool) -> d
     named = [name for name in _ACTIONS if given.get(name) is not None]
     if len(named) > 1:
         message = f"A schedule has one action; --{named[0]} and --{named[1]} exclude each other"
-        raise place.complaint(message, {"options": [f"--{name}" for name in named]})
+        raise place.cli_error(message, {"options": [f"--{name}" for name in named]})
     if not named:
         stray = next((name for name in ("method", "headers", "body", "timeout") if given.get(name)), None)
         if stray is not None:
             option = "--header" if stray == "headers" else f"--{stray}"
-            raise place.complaint(f"{option} requires --http", {"option": option})
+            raise place.cli_error(f"{option} requires --http", {"option": option})
         if needed:
             message = "The action is missing: pass --http URL, --command TEXT, --callback NAME or --message TARGET"
-            raise place.complaint(message, {"options": [f"--{name}" for name in _ACTIONS]})
+            raise place.cli_error(message, {"options": [f"--{name}" for name in _ACTIONS]})
         return None
     return _ACTION[named[0]](given, place)
 
@@ -144,7 +144,7 @@ def _header(text: str, place: ConnectionTarget) -> tuple[str, str]:
     name, sign, value = text.partition(":")
     if not sign or not name.strip():
         message = f'--header "{text}" must be NAME:VALUE, such as "X-Team: ops"'
-        raise place.complaint(message, {"option": "--header", "value": text})
+        raise place.cli_error(message, {"option": "--header", "value": text})
     return name.strip(), value.strip()
 
 
@@ -161,7 +161,7 @@ def _command(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
         argv = shlex.split(given["command"])
     except ValueError as error:
         message = f"--command cannot be split into words: {error}; quote it as in a shell"
-        raise place.complaint(message, {"option": "--command", "value": given["command"]}) from None
+        raise place.cli_error(message, {"option": "--command", "value": given["command"]}) from None
     return _timed({"kind": "command", "argv": argv}, given)
 
 
@@ -173,7 +173,7 @@ def _whole(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
     value = read_json("--action", given["action"], place)
     if not isinstance(value, dict):
         message = '--action must be an object, such as {"kind": "http", "url": "https://example.com/"}'
-        raise place.complaint(message, {"option": "--action"})
+        raise place.cli_error(message, {"option": "--action"})
     return cast("dict[str, Any]", value)
 
 
@@ -181,7 +181,7 @@ def read_json(option: str, text: str, place: ConnectionTarget) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise place.complaint(f"{option} is not JSON: {error}", {"option": option, "value": text}) from None
+        raise place.cli_error(f"{option} is not JSON: {error}", {"option": option, "value": text}) from None
 
 
 _ACTION: Final[dict[str, Callable[[dict[str, Any], ConnectionTarget], dict[str, Any]]]] = {

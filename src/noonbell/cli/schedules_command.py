@@ -11,7 +11,7 @@ import click
 from noonbell.cli import schedule_fields
 from noonbell.cli import spec_input as readings
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import WRONG, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import WRONG, HintingCommand, HintingGroup, printable
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 from noonbell.cli.following import until_ended
@@ -54,7 +54,7 @@ _COUNTED: Final = 100
 _name = click.argument("schedule", metavar="SCHEDULE", shell_complete=schedule_names)
 
 
-@click.group("schedules", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("schedules", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Create, show, edit and run schedules. SCHEDULE is a name or an id."""
 
@@ -171,7 +171,7 @@ def add(
     reading, fields = schedule_fields.read_when(when, tz, place)
     action = schedule_fields.action(given, place, needed=not dry_run)
     if name is None and schedule_id is None and not dry_run:
-        raise place.complaint("The name is missing: pass --name NAME", {"option": "--name"})
+        raise place.cli_error("The name is missing: pass --name NAME", {"option": "--name"})
     fields |= {"name": name or schedule_id, "action": action, **schedule_fields.policies(given, place)}
     if schedule_id is not None:
         fields["schedule_id"] = schedule_id
@@ -233,7 +233,7 @@ def edit(
     if when is None and tz is not None:
         fields["timezone"] = tz
     if when is None and not fields:
-        raise place.complaint("Nothing to change: pass --when, --name or another option", {"argument": "SCHEDULE"})
+        raise place.cli_error("Nothing to change: pass --when, --name or another option", {"argument": "SCHEDULE"})
 
     async def change(backend: Backend) -> tuple[Schedule, Sequence[Upcoming]]:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
@@ -248,7 +248,7 @@ def edit(
                     f'"{when}" is of the type {reading.understood.kind}, and {found.name} is of the type {found.type}'
                 )
                 hint = "A schedule keeps its type: add another one, and remove this"
-                raise place.complaint(message, {"option": "--when", "value": when}, (hint,))
+                raise place.cli_error(message, {"option": "--when", "value": when}, (hint,))
             changes |= said
         changed = await backend.schedules.update(found.schedule_id, changes)
         return changed, await backend.schedules.preview(changed.schedule_id, 3) if changed.enabled else ()
@@ -295,7 +295,7 @@ def remove(*, schedule: str, yes: bool, place: ConnectionTarget) -> None:
     _editable(found, place)
     if not yes:
         if not sys.stdin.isatty() or place.as_json:
-            raise place.complaint("Not a terminal; nothing was deleted", {}, ("Pass --yes to delete without asking",))
+            raise place.cli_error("Not a terminal; nothing was deleted", {}, ("Pass --yes to delete without asking",))
         if not click.confirm(f"Delete {printable(found.name)} ({found.schedule_id})?"):
             click.echo("Nothing was deleted.")
             click.get_current_context().exit(WRONG)
@@ -359,7 +359,7 @@ def _editable(found: Schedule, place: ConnectionTarget) -> Schedule:
     if found.managed_by.startswith(DECLARED_OWNERS):
         kind, _, owner = found.managed_by.partition(":")
         message = f'{found.name} is declared by the {kind} "{owner}"; change it in the program that declares it'
-        raise place.complaint(message, {"field": "managed_by", "value": found.managed_by})
+        raise place.cli_error(message, {"field": "managed_by", "value": found.managed_by})
     return found
 
 

@@ -12,7 +12,7 @@ import click
 from noonbell.actions.secrets.records import SecretFacts
 from noonbell.actions.secrets.repository import Rotation
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
 from noonbell.cli.progress import working
 from noonbell.cli.secret_options import read_value
@@ -29,7 +29,7 @@ noonbell secrets rotate
 _name = click.argument("name", metavar="NAME")
 
 
-@click.group("secrets", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("secrets", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Manage the secrets that requests name as ${secrets.NAME}.
 
@@ -92,7 +92,7 @@ def remove(*, name: str, team: str | None, place: ConnectionTarget) -> None:
     whose, gone = place.ask(ask)
     if not gone:
         message = f'Team "{printable(whose)}" has no secret "{printable(name)}"'
-        raise place.complaint(message, {"argument": "NAME", "value": name, "team": whose})
+        raise place.cli_error(message, {"argument": "NAME", "value": name, "team": whose})
     click.echo(json.dumps({"removed": name, "team": whose}) if place.as_json else f"{name} is removed.")
 
 

@@ -12,7 +12,7 @@ import click
 
 from noonbell.actions.signatures import SigningKey
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
 from noonbell.cli.schedule_lookup import find_schedule
@@ -25,7 +25,7 @@ noonbell signing rotate SCHEDULE --overlap 72
 _schedule = click.argument("schedule_id", metavar="SCHEDULE", shell_complete=schedule_names)
 
 
-@click.group("signing", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("signing", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Show or replace the keys that sign a schedule's requests.
 

@@ -45,7 +45,7 @@ class Coming:
 
 
 @dataclass(frozen=True, slots=True)
-class Foresight:
+class SchedulePreview:
     """The preview of a schedule that is not saved yet."""
 
     meant: Understood
@@ -65,13 +65,13 @@ class Foresight:
         return found if found is not None and found.busy else None
 
 
-async def foresee(
+async def preview_schedule(
     visitor: RequestContext,
     meant: Understood,
     given: dict[str, Any],
     quiet: QuietHoursRecord | None,
     editing: str | None,
-) -> Foresight:
+) -> SchedulePreview:
     """Return the preview. `given` are start_at, end_at and dst; invalid ones raise the errors of the library."""
     now = visitor.service.clock.now()
     fields = {**meant.fields, **given, "action": _NOTHING}
@@ -91,7 +91,7 @@ async def foresee(
         if columns.type == "cron"
         else ()
     )
-    return Foresight(meant, columns.spec, columns.timezone, fires, bent, None if quiet is None else quiet.name)
+    return SchedulePreview(meant, columns.spec, columns.timezone, fires, bent, None if quiet is None else quiet.name)
 
 
 async def _beside(visitor: RequestContext, at: int, editing: str | None) -> int:

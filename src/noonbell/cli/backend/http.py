@@ -66,12 +66,12 @@ class Client:
             raise self._bad_address(url)
         if parts.username is not None or parts.password is not None:
             message = "The address of a server must not contain a user or a password; set the key in NOONBELL_API_KEY"
-            raise self._complaint(message, {"option": "--server"})
+            raise self._cli_error(message, {"option": "--server"})
         self._tls = parts.scheme == "https"
         self._host = parts.hostname
         self._path = parts.path.removesuffix(_PREFIX)
         if key is None or not key.strip():
-            raise self._complaint(
+            raise self._cli_error(
                 "The server asks for a key, and NOONBELL_API_KEY is not set",
                 {"variable": "NOONBELL_API_KEY"},
                 ("Make one where the database is: noonbell api-keys create NAME --scope write --store ADDRESS",),
@@ -79,19 +79,19 @@ class Client:
             )
         if not re.fullmatch(r"[\x21-\x7e]+", key.strip()):
             message = "NOONBELL_API_KEY does not hold a valid key; keys begin with nbk_"
-            raise self._complaint(message, {"variable": "NOONBELL_API_KEY"}, exit_code=NOT_PERMITTED)
+            raise self._cli_error(message, {"variable": "NOONBELL_API_KEY"}, exit_code=NOT_PERMITTED)
         self._key = key.strip()
         if not self._tls and not _LOOPBACK.fullmatch(self._host):
             print(f"Warning: the key goes to {self._host} unencrypted; https:// is right", file=sys.stderr)  # noqa: T201 - stdout may be JSON
 
-    def _complaint(
+    def _cli_error(
         self, message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), exit_code: int | None = None
     ) -> CliError:
         return CliError(message, facts, hints, as_json=self._as_json, exit_code=exit_code)
 
     def _bad_address(self, url: str) -> CliError:
         facts = {"option": "--server", "value": url, "right": _RIGHT}
-        return self._complaint(f'"{url}" is not the address of a service; right is one {_RIGHT}', facts)
+        return self._cli_error(f'"{url}" is not the address of a service; right is one {_RIGHT}', facts)
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -176,14 +176,14 @@ class Client:
         if 300 <= status < 400:
             to = answered.headers.get("location", "another address")
             message = f"{self.url} redirects to {to}; pass that address with --server"
-            raise self._complaint(message, {"server": self.url, "location": to}, exit_code=UNREACHABLE)
+            raise self._cli_error(message, {"server": self.url, "location": to}, exit_code=UNREACHABLE)
         try:
             if kind not in ("application/json", "application/problem+json"):
                 raise ValueError
             data = msgspec.json.decode(body)
         except (ValueError, msgspec.DecodeError):
             message = f"{self.url} answers, but not as a Noonbell server (HTTP {status}); check the address"
-            raise self._complaint(message, {"server": self.url, "status": status}, exit_code=UNREACHABLE) from None
+            raise self._cli_error(message, {"server": self.url, "status": status}, exit_code=UNREACHABLE) from None
         if 200 <= status < 300:
             return data
         raise self._refused(status, data, answered.headers)
@@ -194,16 +194,16 @@ class Client:
         if status == 401:
             message = f"{self.url} does not accept the key in NOONBELL_API_KEY: it is wrong, revoked or expired"
             hint = "noonbell api-keys list --store ADDRESS lists the keys; create makes another"
-            return self._complaint(message, facts, (hint,), NOT_PERMITTED)
+            return self._cli_error(message, facts, (hint,), NOT_PERMITTED)
         if status == 403:
-            return self._complaint(f"The key may not do this: {detail}", facts, (), NOT_PERMITTED)
+            return self._cli_error(f"The key may not do this: {detail}", facts, (), NOT_PERMITTED)
         if status == 429:
             wait = headers.get("retry-after", "a few")
-            return self._complaint(f"{self.url} asks to retry in {wait} s: {detail}", facts, (), UNREACHABLE)
+            return self._cli_error(f"{self.url} asks to retry in {wait} s: {detail}", facts, (), UNREACHABLE)
         if status >= 500 and status != 502:
             found = problem.get("instance") if isinstance(problem, dict) else None
             hints = (f"Its log names this request: {str(found).rpartition(':')[2]}",) if found else ()
-            return self._complaint(f"{self.url} cannot answer now: {detail}", facts, hints, UNREACHABLE)
+            return self._cli_error(f"{self.url} cannot answer now: {detail}", facts, hints, UNREACHABLE)
         return rebuilt(detail, problem if isinstance(problem, dict) else {})
 
     def away(self, error: Exception) -> CliError:
@@ -230,7 +230,7 @@ class Client:
             hints = () if self._tls else (f"Perhaps it speaks TLS there: https://{self._netloc}",)
         else:
             message = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or error}"
-        return self._complaint(message, facts, hints, UNREACHABLE)
+        return self._cli_error(message, facts, hints, UNREACHABLE)
 
     def address(self, path: str) -> str:
         """Return the address of a path of the API at the server."""

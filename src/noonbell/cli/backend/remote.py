@@ -56,7 +56,7 @@ class RemoteBackend:
     def team_for(self, given: str | None) -> str:
         if given not in (None, self._team):
             message = f'The key is for the team "{self._team}" only; leave out --team, or use another key'
-            raise self._place.complaint(message, {"option": "--team", "value": given, "team": self._team})
+            raise self._place.cli_error(message, {"option": "--team", "value": given, "team": self._team})
         return self._team
 
     def team_seen(self, given: str | None) -> str | None:

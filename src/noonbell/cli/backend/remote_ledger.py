@@ -65,7 +65,7 @@ class RemoteLedger:
     ) -> Report:
         if owner is not None:
             message = "A server verifies all schedules of a team; --owner and --scheduler require --store"
-            raise self._place.complaint(message, {"option": "--owner", "value": owner})
+            raise self._place.cli_error(message, {"option": "--owner", "value": owner})
         upto = datetime.now(UTC) if end is None else end
         since = upto - _DAY if start is None else start
         report = Report([], [])
@@ -127,12 +127,12 @@ class RemoteFiles:
     async def apply(self, shown: ShownPlan, actor: str | None) -> Sequence[str]:
         if actor is not None:
             message = "The audit of a server names the key that was used; leave out --actor"
-            raise self._place.complaint(message, {"option": "--actor", "value": actor})
+            raise self._place.cli_error(message, {"option": "--actor", "value": actor})
         given = {**shown.made, "fingerprint": shown.data["fingerprint"], "allow_delete": True}
         try:
             done = await self._client.call("POST", "/apply", given)
         except NoonbellError as error:
             if isinstance(error, PlanOutdatedError) or error.details.get("field") == "fingerprint":
-                raise self._place.complaint(f"{error}; nothing was applied", {"kind": "PlanOutdatedError"}) from error
+                raise self._place.cli_error(f"{error}; nothing was applied", {"kind": "PlanOutdatedError"}) from error
             raise
         return [str(warning) for warning in done.get("warnings", ())]

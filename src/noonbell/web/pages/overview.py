@@ -54,7 +54,7 @@ class Instance(NamedTuple):
     here: bool
 
 
-class _Standing(NamedTuple):
+class _Snapshot(NamedTuple):
     """A consistent read of the store. `known` are the schedules of the live rows, by number."""
 
     live: list[dict[str, Any]]
@@ -103,11 +103,11 @@ async def overview(visitor: Visiting) -> Response:
     )
 
 
-async def _standing(store: Ledger, schedules: Schedules, team: str, now: int, *, operates: bool) -> _Standing:
+async def _standing(store: Ledger, schedules: Schedules, team: str, now: int, *, operates: bool) -> _Snapshot:
     live = [dict(zip(_LIVE, row, strict=True)) for row in await store.read("live", None, _MOST_LIVE)]
     wanted = WakeFilter(now + MINUTES * MINUTE, team=team)
     wakes = await store.schedules.wakes(wanted, (now + 1, -1), MOST_SCHEDULES + 1)
-    return _Standing(
+    return _Snapshot(
         live,
         await _by_sids(store, [row["sid"] for row in live]),
         list((await _by_sids(store, [sid for _, sid in wakes])).values()),
@@ -142,7 +142,7 @@ def _bars(hour: NextHour) -> list[dict[str, Any]]:
 # --- live and ended runs ----------------------------------------------------------------------------------------------
 
 
-def _alive(found: _Standing, team: str) -> list[Alive]:
+def _alive(found: _Snapshot, team: str) -> list[Alive]:
     """Return the live runs of the team, executing ones first."""
     known = found.known
     alive = [

@@ -30,7 +30,7 @@ from noonbell.web import exchange
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
 from noonbell.web.schedule_fields import DEFAULTS, action_of, fields_of, place_of, typed_of, understood
-from noonbell.web.schedule_preview import Foresight, foresee
+from noonbell.web.schedule_preview import SchedulePreview, preview_schedule
 from noonbell.web.session import Changing, Form, RequestContext
 from noonbell.web.trial import try_action
 
@@ -152,9 +152,9 @@ def _changed(fields: dict[str, Any], before: Any) -> dict[str, Any]:
 
 @router.post("/schedules/preview")
 async def preview(visitor: Changing) -> Response:
-    values = await _foreseen(visitor)
+    values = await _preview(visitor)
     if visitor.by_script:
-        return visitor.part("parts/foresight.html", examples=_EXAMPLES, **values)
+        return visitor.part("parts/preview.html", examples=_EXAMPLES, **values)
     return await _form(visitor, dict(visitor.form), editing=_editing(visitor.form), **values)
 
 
@@ -173,31 +173,31 @@ async def test_now(visitor: Changing) -> Response:
         values["trial_error"] = (await visitor.masking())(str(error))
     if visitor.by_script:
         return visitor.part("parts/trial.html", editing=editing, **values)
-    return await _form(visitor, dict(visitor.form), editing=editing, **await _foreseen(visitor), **values)
+    return await _form(visitor, dict(visitor.form), editing=editing, **await _preview(visitor), **values)
 
 
-async def _foreseen(visitor: RequestContext) -> dict[str, Any]:
+async def _preview(visitor: RequestContext) -> dict[str, Any]:
     """Return the interpretation and the preview of the text, or the errors in it."""
     form = visitor.form
-    values: dict[str, Any] = {"foresight": None, "not_understood": None, "complaint": None, "blank": False}
+    values: dict[str, Any] = {"preview": None, "not_understood": None, "invalid_reason": None, "blank": False}
     if not form.text("when"):
         return values | {"blank": True}
     try:
-        values["foresight"] = await _look(visitor, form)
+        values["preview"] = await _look(visitor, form)
     except LanguageError as error:
         values["not_understood"] = error
     except (ScheduleInvalidError, CronError) as error:
-        values["complaint"] = str(error)
+        values["invalid_reason"] = str(error)
     return values
 
 
-async def _look(visitor: RequestContext, form: Form) -> Foresight:
+async def _look(visitor: RequestContext, form: Form) -> SchedulePreview:
     meant = understood(form, visitor.service.clock.now())
     given: dict[str, Any] = {"dst": form.text("dst") or "literal"}
     for name in ("start_at", "end_at"):
         if form.text(name):
             given[name] = form.text(name)
-    return await foresee(visitor, meant, given, await _quiet(visitor, form), _editing(form))
+    return await preview_schedule(visitor, meant, given, await _quiet(visitor, form), _editing(form))
 
 
 async def _quiet(visitor: RequestContext, form: Form) -> QuietHoursRecord | None:
@@ -286,8 +286,8 @@ async def _refused(visitor: RequestContext, error: NoonbellError, **more: Any) -
         overall = (await visitor.masking())(str(error))
     mask = await visitor.masking()
     masked = {name: mask(text) for name, text in errors.items()}
-    foreseen = await _foreseen(visitor)
-    return await _form(visitor, dict(visitor.form), status=422, errors=masked, overall=overall, **foreseen, **more)
+    previewed = await _preview(visitor)
+    return await _form(visitor, dict(visitor.form), status=422, errors=masked, overall=overall, **previewed, **more)
 
 
 async def _form(
@@ -298,9 +298,9 @@ async def _form(
         "errors": {},
         "overall": None,
         "name": None,
-        "foresight": None,
+        "preview": None,
         "not_understood": None,
-        "complaint": None,
+        "invalid_reason": None,
         "blank": not typed.get("when"),
         "trial": None,
         "shown": None,
@@ -309,9 +309,9 @@ async def _form(
         "written": [],
         "usable": visitor.service.secrets.usable,
     }
-    if status == 200 and typed.get("when") and "foresight" not in values:
+    if status == 200 and typed.get("when") and "preview" not in values:
         visitor.form = Form({name: [value] for name, value in {**typed, "editing": editing or ""}.items()})
-        values |= await _foreseen(visitor)
+        values |= await _preview(visitor)
     return visitor.page(
         "schedule_form.html",
         status,
