@@ -95,10 +95,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 ABOUT: Final[Mapping[str, str]] = {
     "store": "the database: sqlite:///FILE, postgresql://HOST/NAME or memory://",
-    "host": "the address that the service listens on; loopback only until there is an admin",
+    "host": "the address that the service listens on; loopback only until an admin exists",
     "port": "the port that the service listens on; 0 takes a free one",
     "lane": "which schedules this process runs",
-    "timeline": "a Redis server that is asked what is due, in front of the database: redis://HOST:6379/0",
+    "timeline": "a Redis server as an index of due schedules, in front of the database: redis://HOST:6379/0",
     "public_url": "where people reach the service, for links in notices",
     "log_format": "text for people, json for programs",
     "log_level": "debug, info, warning or error",
@@ -113,7 +113,7 @@ ABOUT: Final[Mapping[str, str]] = {
     "apprise": "whether channels may use apprise, whose connections are not checked",
     "master_keys_file": "the file of master keys, which secrets are sealed with",
     "tasks": "a Python module with the tasks of an application, as package.module",
-    "demo": "whether the service makes a few schedules to look at",
+    "demo": "whether the service creates demo schedules",
     "key_requests_per_minute": "how many requests an API key has in a minute; 0 disables the limit",
     "address_requests_per_minute": "how many requests an address has in a minute; 0 disables the limit",
     "largest_body_bytes": "larger requests are refused",

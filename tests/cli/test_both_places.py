@@ -42,7 +42,7 @@ def test_a_schedule_from_its_making_to_its_end(at: At) -> None:
     assert "read as 0 9 * * 1-5" in made
     assert "At 09:00, Monday to Friday" in made
     assert made.count("09:00:00 EE") == 3
-    assert "report is there, with the id r1." in made
+    assert "Schedule report created, with the id r1." in made
 
     shown = at.data("schedules", "show", "report")
     assert (shown["schedule_id"], shown["spec"], shown["timezone"]) == ("r1", "0 9 * * 1-5", "Europe/Kyiv")
@@ -103,13 +103,15 @@ def test_quiet_hours(at: At) -> None:
     assert "are used by 1 schedule" in at.refused("quiet", "rm", "nights")
     at.said("schedules", "edit", "late", "--quiet", "none")
     assert at.data("quiet", "rm", "nights") == {"deleted": "nights"}
-    assert at.refused("quiet", "show", "nights") == 'There are no quiet hours with the id "nights"'
+    assert at.refused("quiet", "show", "nights") == 'Quiet hours not found: "nights"'
 
 
 def test_channels_rules_monitors_and_secrets(at: At) -> None:
     added = at.said("channels", "add", "ops", "--kind", "webhook", "--set", "url=https://example.com/h")
-    assert added.startswith("ops is there")
-    assert at.said("rules", "add", "failures", "--on", "failed", "--to", "ops").startswith("failures is there: failed")
+    assert added.startswith("Channel ops created")
+    assert at.said("rules", "add", "failures", "--on", "failed", "--to", "ops").startswith(
+        "Rule failures created: failed"
+    )
     assert [one["channel_id"] for one in at.data("channels", "list")] == ["ops"]
     assert [(one["rule_id"], one["team"]) for one in at.data("rules", "list")] == [("failures", "default")]
     assert "failures" in at.refused("channels", "rm", "ops")

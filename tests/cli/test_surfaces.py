@@ -58,7 +58,7 @@ def test_every_command_speaks_json_and_says_what_it_does() -> None:
 def test_the_help_fits_eighty_columns_and_groups_the_commands() -> None:
     shown = At().said("--help")
     assert max(map(len, shown.splitlines())) <= 80
-    for title in ("Schedules:", "Accounts:", "Files:", "Notices:", "Keys and people:", "Service:"):
+    for title in ("Schedules:", "History:", "Files:", "Notices:", "Keys and users:", "Service:"):
         assert f"\n{title}\n" in shown
     assert "Exit status:" in shown
 
@@ -189,7 +189,7 @@ def test_a_dry_run_needs_no_place_and_makes_nothing() -> None:
     assert told["understood"]["spec"] == "30 1 * * *"
     assert len(told["upcoming"]) == 2
     assert any(one["kind"] == "twice" for one in told["surprises"])
-    assert "Nothing was made" in At().said("schedules", "add", "noon every day", "--dry-run", "--tz", "UTC")
+    assert "Nothing was created" in At().said("schedules", "add", "noon every day", "--dry-run", "--tz", "UTC")
 
 
 def test_a_database_is_made_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ async def test_a_channel_keeps_its_secrets_while_other_things_change(browser: Br
     assert made.config["headers"] == {"X-Token": "***"}
     moved = await browser.post(f"/channels/{channel_id}", name="renamed", url="https://example.org/other", sign="on")
     assert moved.status_code == 422  # a secret does not go along to another address
-    assert "type it again" in moved.text
+    assert "enter it again" in moved.text
     assert "on" in await browser.done(f"/channels/{channel_id}/turn")
     keys = await browser.post(f"/channels/{channel_id}/signing-keys")
     assert "whsec_" in keys.text

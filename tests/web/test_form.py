@@ -93,7 +93,7 @@ async def test_without_a_script_a_preview_is_the_form_again(browser: Browser) ->
 
 async def test_a_schedule_in_english_is_made(browser: Browser) -> None:
     page = await browser.done("/schedules/new", **FILLED, headers="Accept: text/plain\r\nX-Team: a", tags="a, b,,a")
-    assert "Made. At 09:00, Monday to Friday." in page
+    assert "Created. At 09:00, Monday to Friday." in page
     (made,) = (await browser.service.schedules.list()).items
     assert (made.type, made.spec, made.timezone) == ("cron", "0 9 * * 1-5", "Europe/Kyiv")
     assert made.name == "every weekday at 9am in Kyiv"

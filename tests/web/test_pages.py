@@ -122,7 +122,7 @@ async def test_many_at_once(browser: Browser) -> None:
     assert (await schedules.get("c")).quiet_hours_policy_id == policy.policy_id
     page = await browser.done("/schedules/bulk", ids=["a", "gone"], do="delete")
     assert "1 of 2 deleted. Not done: gone" in page
-    assert "Tick the schedules first" in await browser.done("/schedules/bulk", do="delete")
+    assert "Select the schedules first" in await browser.done("/schedules/bulk", do="delete")
     assert (await browser.post("/schedules/bulk", ids=["b"], do="")).status_code == 422
     assert (await browser.post("/schedules/bulk", ids=["b"], do="pause", back="//evil")).headers[
         "location"

@@ -48,7 +48,7 @@ async def test_a_change_of_many_that_cannot_be_changes_none(browser: Browser) ->
         await make(browser, name)
     before = [(await browser.service.schedules.get(name)).epoch for name in ("a", "b")]
     wrong: list[tuple[dict[str, str], str]] = [
-        ({}, "Fill in what is to change"), ({"edit_timezone": "Mars/Base"}, "None of 2 was changed"),
+        ({}, "Fill in the fields to change"), ({"edit_timezone": "Mars/Base"}, "None of 2 was changed"),
         ({"edit_attempts": "3"}, "must have both"), ({"edit_jitter_seconds": "soon"}, "None of 2 was changed"),
     ]  # fmt: skip
     for typed, told in wrong:

@@ -48,7 +48,7 @@ def _instant(value: Any) -> Any:
 
 
 def _read(text: str) -> datetime | None:
-    """The time of a text; one in words is in UTC unless it says otherwise, and goes by the clock of the host."""
+    """Return the time of a text; one in English is in UTC by default, relative to the clock of the host."""
     if _ISO.fullmatch(text):
         return datetime.fromisoformat(text)
     if not _WORD.search(text):
@@ -96,7 +96,7 @@ class ByText(QueryParams):
 
 
 def page_of(items: Iterable[K], place: Callable[[K], str], asked: ById | ByText) -> tuple[list[K], str | None]:
-    """A page of a list that is there as a whole, and the cursor of what follows; `place` is where each stands."""
+    """Return a page of a complete list, and the cursor of the next page; `place` returns the sort key of an item."""
     after = asked.cursor or ""
     found = sorted(((place(one), one) for one in items), key=lambda placed: placed[0])
     rest = [placed for placed in found if placed[0] > after]

@@ -360,4 +360,4 @@ def _methods(request: Request) -> set[str]:
 def _unrouted(request: Request, status: int) -> str:
     if status == 405:
         return f"{request.method} is not possible here"
-    return "There is nothing at this address; /api/v1/openapi.json lists what there is"
+    return "Address not found; /api/v1/openapi.json lists the API"

@@ -15,7 +15,7 @@ from noonbell.errors import NoonbellError
 from noonbell.store.opening import open_store, require_ledger
 
 T = TypeVar("T")
-_CREATE: Final = "noonbell admin create NAME makes a ledger there, if that is where it should be; so does serve"
+_CREATE: Final = "noonbell admin create NAME creates a ledger there, if the address is right; so does serve"
 
 
 def with_access(url: str, ask: Callable[[Access], Awaitable[T]], *, as_json: bool, create: bool = False) -> T:

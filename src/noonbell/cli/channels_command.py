@@ -78,7 +78,7 @@ def add(
         apprise=apprise,
     )
     click.echo(
-        _json(made) if place.as_json else f"{channel_id} is there; try it with: noonbell channels test {channel_id}"
+        _json(made) if place.as_json else f"Channel {channel_id} created; test it: noonbell channels test {channel_id}"
     )
 
 

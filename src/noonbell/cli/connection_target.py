@@ -35,7 +35,7 @@ SERVER_VARIABLE: Final = "NOONBELL_URL"
 KEY_VARIABLE: Final = "NOONBELL_API_KEY"
 KEYS_FILE_VARIABLE: Final = "NOONBELL_MASTER_KEYS_FILE"
 KEYS_VARIABLE: Final = "NOONBELL_MASTER_KEYS"
-_CREATE: Final = "noonbell apply FILE --create makes a ledger there, if that is where it should be; so does serve"
+_CREATE: Final = "noonbell apply FILE --create creates a ledger there, if the address is right; so does serve"
 
 
 @dataclass(frozen=True, slots=True)

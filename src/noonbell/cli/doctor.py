@@ -88,7 +88,7 @@ def examine(place: ConnectionTarget, key_file: Path | str | None) -> list[Findin
         try:
             found.extend(check())
         except Exception as error:  # noqa: BLE001 - the other checks still run
-            found.append(Finding("doctor", "warning", f"a check could not be made: {describe_error(error)}"))
+            found.append(Finding("doctor", "warning", f"a check failed to run: {describe_error(error)}"))
     return found
 
 
@@ -294,7 +294,7 @@ def _timeline(store: str, settings: Settings) -> Iterator[Finding]:
     try:
         examined = asyncio.run(examine_timeline(settings.timeline, store, settings.lane))
     except TimelineAwayError as error:
-        do = "See that it is running, and that the address is right; until then the database is asked what is due"
+        do = "See that it is running, and that the address is right; until then the database is polled"
         yield Finding("timeline", "warning", str(error), do)
     except TimelineError as error:
         yield Finding("timeline", "wrong", str(error), "noonbell serve does not start with it")
@@ -335,7 +335,7 @@ def _keys(key_file: Path | None, settings: Settings) -> Iterator[Finding]:
         return
     if ring is None:
         do = "noonbell keys new master.keys, if schedules shall use secrets or signatures"
-        yield Finding("master keys", "note", "none: secrets cannot be put in, and requests are not signed", do)
+        yield Finding("master keys", "note", "none: secrets cannot be stored, and requests are not signed", do)
         return
     where = f"in {named}" if named is not None else f"in the environment's {VARIABLE}"
     text = f"{len(ring.versions)} {where}, the newest is {ring.newest}"

@@ -14,43 +14,43 @@ import click
 
 from noonbell import __version__
 
-# The lines stand here so that --help loads no command.
+# The descriptions are here so that --help imports no command.
 _GROUPS: Final = {
     "Schedules": {
-        "schedules": "Make, see, change and run schedules.",
-        "runs": "See what has run, and what runs now.",
-        "quiet": "Say when schedules are to be silent.",
-        "next": "List the coming occurrences of a cron expression.",
-        "explain": "Say in English when a cron expression fires.",
-        "top": "Watch what is due, runs and fails, live.",
+        "schedules": "Create, show, edit and run schedules.",
+        "runs": "List, show and follow runs.",
+        "quiet": "Manage quiet hours, in which schedules do not run.",
+        "next": "List the next occurrences of a cron expression.",
+        "explain": "Explain in English when a cron expression fires.",
+        "top": "Watch due schedules, runs and failures live.",
     },
-    "Accounts": {
-        "why": "Say why a task did, or did not, run at a time.",
+    "History": {
+        "why": "Explain why a schedule ran or did not run at a time.",
         "verify": "Check that a ledger is complete and consistent.",
-        "prune": "Forget old days of a ledger, and keep their counts.",
+        "prune": "Delete old days of a ledger, and keep their counts.",
     },
     "Files": {
-        "plan": "Show what a file of schedules would change, and what that means.",
-        "apply": "Bring the schedules of a store to what a file says.",
+        "plan": "Show the changes that a file of schedules would make.",
+        "apply": "Apply a file of schedules to a store.",
         "import": "Translate a crontab into a file of schedules.",
     },
     "Notices": {
-        "channels": "Say where notices can go.",
+        "channels": "Manage the destinations of notices.",
         "rules": "Manage which events are sent to which channels.",
-        "monitors": "Watch over jobs that run elsewhere.",
+        "monitors": "Monitor jobs that run elsewhere.",
     },
-    "Keys and people": {
-        "secrets": "Put in the secrets that requests name.",
+    "Keys and users": {
+        "secrets": "Manage the secrets that requests name.",
         "signing": "Show or replace the keys that sign a schedule's requests.",
-        "keys": "Make the master keys that secrets are sealed with.",
-        "api-keys": "Make and revoke the keys of the REST API.",
-        "admin": "Make the people who look after a service, and its teams.",
+        "keys": "Create the master keys that encrypt secrets.",
+        "api-keys": "Create and revoke the keys of the REST API.",
+        "admin": "Manage the users and teams of a service.",
     },
     "Service": {
         "serve": "Run the service: REST API, login and engine.",
-        "worker": "Run an engine alone, without the API.",
-        "config": "Show the settings of the service, and where each came from.",
-        "doctor": "Check the installation, and say what to do.",
+        "worker": "Run only an engine, without the API.",
+        "config": "Show the settings of the service, with the source of each.",
+        "doctor": "Check the installation, and suggest remedies.",
         "completion": "Print the shell completion for bash, zsh or fish.",
     },
 }
@@ -67,7 +67,7 @@ Most commands work on a database (--store, NOONBELL_STORE) or on a service
   eval "$(noonbell completion bash)"
 
 \b
-Exit status: 0 done; 1 what was looked at is not well; 2 bad input or refused;
+Exit status: 0 done; 1 a check failed; 2 bad input or refused;
 3 the server cannot be reached; 4 the key is not accepted; 130 Ctrl-C.
 """
 

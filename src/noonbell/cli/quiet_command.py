@@ -152,7 +152,7 @@ async def _find(backend: Backend, policy_id: str, place: ConnectionTarget) -> Qu
         known = [one.policy_id for one in await backend.schedules.list_quiet_hours()]
         hints = (f"Known: {', '.join(known)}",) if known else ("noonbell quiet add creates them",)
         facts = {"argument": "ID", "value": policy_id, "known": known}
-        raise place.cli_error(f'There are no quiet hours with the id "{policy_id}"', facts, hints) from None
+        raise place.cli_error(f'Quiet hours not found: "{policy_id}"', facts, hints) from None
 
 
 def _read(windows: tuple[str, ...], tz: str | None, place: ConnectionTarget) -> list[dict[str, Any]]:

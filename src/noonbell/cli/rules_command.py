@@ -48,7 +48,7 @@ def add(*, rule_id: str, name: str | None, team: str | None, place: ConnectionTa
             rule_id=rule_id, name=name or rule_id, team=backend.team_for(team), **fields
         )
     )
-    click.echo(_json(made) if place.as_json else f"{rule_id} is there: {_said(made)}.")
+    click.echo(_json(made) if place.as_json else f"Rule {rule_id} created: {_said(made)}.")
 
 
 @command.command("list", cls=HintingCommand)

@@ -83,7 +83,7 @@ def list_(
         return
     print_runs(page.items, place.now, names=schedule is None)
     if page.next_cursor is not None:
-        click.echo(f"There are more: --limit, or --cursor {page.next_cursor}", err=True)
+        click.echo(f"More runs: --limit, or --cursor {page.next_cursor}", err=True)
 
 
 @command.command("show", cls=HintingCommand)
@@ -115,7 +115,7 @@ def show(*, run: str, place: ConnectionTarget) -> None:
 @command.command("follow", cls=HintingCommand)
 @click.argument("what", metavar="[RUN|SCHEDULE]", required=False, shell_complete=schedule_names)
 @click.option("--team", metavar="NAME", help="Only those of this team.")
-@click.option("--count", "-n", type=click.IntRange(1), metavar="N", help="End after so many events.")
+@click.option("--count", "-n", type=click.IntRange(1), metavar="N", help="Exit after this many events.")
 @with_backend
 def follow(*, what: str | None, team: str | None, count: int | None, place: ConnectionTarget) -> None:
     """Show runs of one schedule or of all as they happen, until Ctrl-C; with --json, one object a line.

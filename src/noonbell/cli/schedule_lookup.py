@@ -32,7 +32,7 @@ async def find_schedule(schedules: Listing, given: str, owner: str | None = None
     if not named:
         raise await _unknown(schedules, given)
     listed = ", ".join(f"{one.schedule_id} ({one.managed_by})" for one in named)
-    error = NoonbellError(f'{len(named)} schedules are named "{given}"; say which by its id: {listed}')
+    error = NoonbellError(f'{len(named)} schedules are named "{given}"; pass one of the ids: {listed}')
     error.details = {"value": given, "known": [one.schedule_id for one in named]}
     raise error
 
@@ -60,5 +60,5 @@ async def _unknown(schedules: Listing, given: str) -> ScheduleNotFoundError:
     if near:
         error.add_note(f"Did you mean: {', '.join(near)}")
     elif not page.items:
-        error.add_note("There are no schedules yet: noonbell schedules add makes one")
+        error.add_note("No schedules yet: noonbell schedules add creates one")
     return error

@@ -231,7 +231,7 @@ def print_run(run: Run, now: datetime) -> None:
         [
             ("run", run.run_id),
             ("schedule", run.schedule_id),
-            ("for", "asked for by hand" if run.kind == "manual" else _moment(run.scheduled_for, "UTC", now)),
+            ("for", "started by hand" if run.kind == "manual" else _moment(run.scheduled_for, "UTC", now)),
             ("began", _moment(run.started_at, "UTC", now)),
             ("ended", _moment(run.ended_at, "UTC", now)),
             ("took", None if run.duration is None else seconds_text(_seconds(run.duration))),

@@ -107,11 +107,11 @@ def list_(
         click.echo(dumped({"items": [schedule_data(one) for one in page.items], "next_cursor": page.next_cursor}))
         return
     if not page.items:
-        click.echo("No schedule fits." if wanted else "There are no schedules yet; noonbell schedules add makes one.")
+        click.echo("No schedule fits." if wanted else "No schedules yet; noonbell schedules add creates one.")
         return
     print_schedules(page.items, place.now)
     if page.next_cursor is not None:
-        click.echo(f"There are more: --all, or --cursor {page.next_cursor}", err=True)
+        click.echo(f"More schedules: --all, or --cursor {page.next_cursor}", err=True)
 
 
 @command.command("show", cls=HintingCommand)
@@ -142,10 +142,10 @@ def show(*, schedule: str, count: int, place: ConnectionTarget) -> None:
 @command.command("add", cls=HintingCommand, epilog=_ADD_EXAMPLES)
 @click.argument("when", metavar="WHEN")
 @click.option("--name", help="What people call it. Default: the ID.")
-@click.option("--id", "schedule_id", metavar="ID", help="Chosen once, for ever. Default: one is made.")
+@click.option("--id", "schedule_id", metavar="ID", help="Cannot be changed later. Default: generated.")
 @click.option("--paused", is_flag=True, help="Create it paused.")
-@click.option("--dry-run", is_flag=True, help="Show what is understood, and make nothing.")
-@click.option("--create", is_flag=True, help="Make the database where there is none.")
+@click.option("--dry-run", is_flag=True, help="Show the interpretation, and create nothing.")
+@click.option("--create", is_flag=True, help="Create the database if it does not exist.")
 @click.option("--count", "-n", type=click.IntRange(1, 100), default=3, show_default=True, help="Fires to show.")
 @schedule_fields.action_options
 @schedule_fields.policy_options
@@ -207,10 +207,10 @@ def add(
     readings.print_surprises(out, surprises)
     print_warnings(() if made is None else made.warnings)
     if made is None:
-        click.echo("Nothing was made (--dry-run).")
+        click.echo("Nothing was created (--dry-run).")
         return
-    rests = "" if made.enabled else "; it is paused"
-    click.echo(f"{printable(made.name)} is there, with the id {printable(made.schedule_id)}{rests}.")
+    state = "" if made.enabled else "; it is paused"
+    click.echo(f"Schedule {printable(made.name)} created, with the id {printable(made.schedule_id)}{state}.")
 
 
 @command.command("edit", cls=HintingCommand)
@@ -306,7 +306,7 @@ def remove(*, schedule: str, yes: bool, place: ConnectionTarget) -> None:
 
 @command.command("trigger", cls=HintingCommand)
 @_name
-@click.option("--wait", is_flag=True, help="Wait for its end; exit status 1 where it does not succeed.")
+@click.option("--wait", is_flag=True, help="Wait for its end; exit status 1 if it does not succeed.")
 @click.option("--queue", is_flag=True, help="If a run is under way, run it after that instead of refusing.")
 @click.option("--no-retry", is_flag=True, help="Attempt it once, whatever the retry policy of the schedule.")
 @with_backend

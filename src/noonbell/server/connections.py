@@ -89,7 +89,7 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.MOST and not self._make_room():
-            logger.warning("There are %d connections with requests under way: one more was closed", self.MOST)
+            logger.warning("connection limit reached: connection closed limit=%d", self.MOST)
             transport.abort()
             return
         self._wait_for_head()

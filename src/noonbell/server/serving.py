@@ -61,7 +61,7 @@ class Announcement(NamedTuple):
             lines += ["  No admin exists yet. Create one with this link (once, for a day, until the next start):"]
             lines += [f"    {self.admin_link}"]
         if self.key is not None:
-            lines += ["  Look at the schedules (the key works for a day, until the next start):"]
+            lines += ["  List the schedules (the key is valid for a day, until the next start):"]
             lines += [f'    curl -H "Authorization: Bearer {self.key}" {self.address}{PREFIX}/schedules']
         else:
             lines += ['  Make an API key: noonbell api-keys create NAME --scope write --store "…"']
@@ -236,7 +236,7 @@ def _with_demo_keys(settings: Settings) -> Settings:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         create_key_file(path)
-    sources = {**settings.sources, "master_keys_file": "made for the demo"}
+    sources = {**settings.sources, "master_keys_file": "created for the demo"}
     return msgspec.structs.replace(settings, master_keys_file=str(path), sources=sources)
 
 

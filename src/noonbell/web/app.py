@@ -64,8 +64,8 @@ PAGES: Final[tuple[APIRouter, ...]] = (
 ROUTERS: Final[tuple[APIRouter, ...]] = (assets.router, login.router, live.router, *PAGES)
 
 PUBLIC: Final = {
-    "/login": "where people say who they are",
-    "/logout": "ends the session of its cookie, if there is one",
+    "/login": "the login page",
+    "/logout": "ends the session of the cookie, if any",
     "/setup/{token}": "the token in the address is the key, and works once",
     "/welcome/{name}/{token}": "as /setup",
     "/static/{digest}/{name:path}": "the looks of the pages",

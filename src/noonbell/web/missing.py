@@ -21,7 +21,7 @@ from noonbell.web import forms
 from noonbell.web.routing import error_page
 from noonbell.web.session import RequestContext
 
-_UNROUTED: Final = {404: "There is nothing at this address", 405: "This address is not opened in this way"}
+_UNROUTED: Final = {404: "Page not found", 405: "This address is not opened in this way"}
 _OF_PROGRAMS: Final = ("/api/", "/ping/", "/static/")
 
 Handler = Callable[[Request, Exception], Any]

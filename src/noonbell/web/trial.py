@@ -34,7 +34,7 @@ async def try_action(visitor: RequestContext, given: dict[str, Any], schedule_id
     """Send the request. Raises ScheduleInvalidError if the action is invalid or is not an http action."""
     action = check_action(given)
     if action["kind"] != "http":
-        reason = "can be tried without saving where it is http; save it, and press Run now"
+        reason = "can be tested without saving only if it is http; save it, and press Run now"
         raise ScheduleInvalidError("action.kind", action["kind"], reason)
     signed = schedule_id is not None and action.get("sign") is not False
     if schedule_id is None:

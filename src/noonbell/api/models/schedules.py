@@ -220,7 +220,7 @@ class AttemptResponse(ResponseBody):
 
 
 class OccurrenceResponse(ResponseBody):
-    """One nominal firing time and what became of it."""
+    """A nominal firing time and its verdict."""
 
     scheduled_for: datetime
     verdict: Literal["fired", "skipped", "missed", "coalesced", "pending"]
@@ -243,7 +243,7 @@ class UpcomingList(ResponseBody):
 
 
 class RunResponse(ResponseBody):
-    """A run. `state` is its outcome, or where it stands: queued, running, waiting."""
+    """A run. `state` is its outcome, or its current state: queued, running, waiting."""
 
     run_id: str
     schedule_id: str

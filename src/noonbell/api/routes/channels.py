@@ -34,7 +34,7 @@ ChannelInPath = Annotated[str, Path(alias="channel_id", pattern=r"^[A-Za-z0-9][A
 
 
 async def _find(service: Service, caller: Caller, channel_id: str) -> Channel:
-    """A channel of another team is as one that is not there."""
+    """Return a channel; one of another team counts as not found."""
     found = await service.channels.get(channel_id)
     if found.team != caller.team:
         raise ChannelNotFoundError(channel_id)
@@ -115,7 +115,7 @@ async def delete_channel(
 
 @router.post("/channels/{channel_id}/test", summary="Send a test notice", responses=problems(404, 409))
 async def send_test_notice(service: Serving, caller: Writing, channel_id: ChannelInPath) -> Tested:
-    """Past all limits. The answer says whether it arrived, and what the other side said or why not."""
+    """Sends a notice past all limits. The response contains the receiver's answer, or why delivery failed."""
     await _find(service, caller, channel_id)
     try:
         return Tested(delivered=True, answer=await schedules_of(service, caller).channels.test(channel_id))

@@ -33,7 +33,7 @@ async def list_dead_letters(
 
 @router.post("/dead-letters/revive", summary="Deliver dead letters again")
 async def revive_dead_letters(service: Serving, caller: Writing, given: NumbersRequest) -> Found:
-    """They go to the end of their streams. The answer says how many there were."""
+    """The messages are appended to their streams. The response contains their number."""
     found = await schedules_of(service, caller).revive_dead_letters(given.numbers)
     service.events.nudge()
     return Found(found=found)

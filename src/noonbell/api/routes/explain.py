@@ -67,21 +67,21 @@ async def why_it_ran(
     return WhyResponse(text=answer.text, facts=answer.facts)
 
 
-@router.get("/schedules/{schedule_id}/verify", summary="Prove that nothing is lost", responses=problems(404))
+@router.get("/schedules/{schedule_id}/verify", summary="Verify a schedule", responses=problems(404))
 async def verify_schedule(
     service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
     asked: Annotated[Stretch, Query()],
 ) -> VerifyResponse:  # fmt: skip
-    """Every occurrence of the stretch has one verdict, and every run its occurrence."""
+    """Checks that every occurrence of the time range has one verdict, and every run its occurrence."""
     sid = await _sid(service, declared, caller.team, schedule_id)
     start, end = _stretch(asked, service.clock.now())
     report = await verify_schedules(service.store, [sid], from_at=instant(start), to_at=instant(end))
     return _verify_response(report, start, end)
 
 
-@router.get("/verify", summary="Prove it for all schedules, page by page")
+@router.get("/verify", summary="Verify all schedules, page by page")
 async def verify_page(service: Serving, caller: Reading, asked: Annotated[Pages, Query()]) -> VerifyResponse:
-    """Some schedules of the team at a time; `next_cursor` is null when all have been looked at."""
+    """Checks a page of the team's schedules; `next_cursor` is null when all have been checked."""
     start, end = _stretch(asked, service.clock.now())
     wanted = ScheduleFilter(team=caller.team)
     found = await service.store.schedules.find(wanted, int(asked.cursor or 0), asked.limit + 1)
@@ -112,7 +112,7 @@ def _stretch(asked: Stretch, now: int) -> tuple[datetime, datetime]:
 
 
 async def _here(service: Serving, declared: Declared, team: str, schedule_id: str) -> datetime:
-    """Now, in the zone of a schedule; in UTC where it was deleted."""
+    """Return the current time in the zone of a schedule; in UTC if it was deleted."""
     row = await declared.find(team, schedule_id)
     found = [] if row is not None else await service.store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
     zone = str(row["timezone"]) if row is not None else found[0].columns.timezone if found else "UTC"

@@ -19,11 +19,11 @@ from noonbell.core.presence import EngineRecord
 router = api_router("health")
 
 
-@router.get("/instances", summary="The engines that are alive")
+@router.get("/instances", summary="The live engines")
 async def list_instances(
     service: Serving, caller: Reading, asked: Annotated[ByText, Query()]
 ) -> PageOf[InstanceResponse]:
-    """By lane, and by the time at which they joined."""
+    """Engines by lane, and by the time at which they joined."""
     now = service.clock.now()
     engines = (await service.store.engines.members(now)).alive
     found, next_cursor = page_of(engines, _place, asked)

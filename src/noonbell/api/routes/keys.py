@@ -72,6 +72,6 @@ async def revoke_key(service: Serving, caller: Administering, key_id: KeyInPath)
 def _team(caller: Caller, given: KeyRequest) -> str:
     team: str = given.given().get("team", caller.team)
     if team != caller.team and not caller.manages_teams:
-        detail = "Keys of another team are made by the admins of the team default, or of that team"
+        detail = "Keys of another team are created by admins of the team default or of that team"
         raise ProblemError(403, detail, kind="foreign-team", field="team", value=team)
     return team

@@ -44,7 +44,7 @@ async def apply_file(request: Request, service: Serving, caller: Writing, given:
     made = await _planned(request, caller, given)
     fingerprint = given.given().get("fingerprint", made.fingerprint)
     if fingerprint != made.fingerprint:
-        detail = "The plan would be another one by now; make a new plan, and look at it"
+        detail = "The plan is outdated; make a new plan and review it"
         raise ProblemError(409, detail, kind="plan-outdated", field="fingerprint", value=fingerprint)
     for declared in made.file.schedules.values():
         service.schedules.require_allowed(definition_of(declared.columns.definition).action)

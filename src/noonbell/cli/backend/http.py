@@ -74,7 +74,7 @@ class Client:
             raise self._cli_error(
                 "The server asks for a key, and NOONBELL_API_KEY is not set",
                 {"variable": "NOONBELL_API_KEY"},
-                ("Make one where the database is: noonbell api-keys create NAME --scope write --store ADDRESS",),
+                ("Create one at the database: noonbell api-keys create NAME --scope write --store ADDRESS",),
                 exit_code=NOT_PERMITTED,
             )
         if not re.fullmatch(r"[\x21-\x7e]+", key.strip()):

@@ -77,7 +77,7 @@ class RemoteLedger:
                 progress(report.occurrences)
             since, first = part, False
         if start is None:
-            report.remarks.append("A server looks at the last day unless --from says otherwise")
+            report.remarks.append("A server checks the last day by default; see --from")
         report.remarks = list(dict.fromkeys(report.remarks))
         return report
 

@@ -133,7 +133,7 @@ async def change(visitor: Changing, channel_id: ChannelInPath) -> Response:
         if _differs(channel, config):
             lost = [name for name in _secret(channel.kind) if name in channel.config and name not in config]
             if lost:
-                reason = "is kept sealed, and goes with the rest: type it again, or change nothing but the name"
+                reason = "is stored encrypted and belongs to this address: enter it again, or change only the name"
                 return _form(visitor, channel.kind, channel, form, {lost[0]: reason})
             beyond = {name: value for name, value in channel.config.items() if name not in _names(channel.kind)}
             changes["config"] = beyond | config

@@ -1,4 +1,4 @@
-"""Quiet hours: each as a grid of the coming week, and the form of their windows, which draws the grid while one types.
+"""Quiet hours: each as a grid of the coming week, and the form of their windows, which updates the grid.
 
 The form works without a script: a button adds a window, and one whose times are left empty is left out.
 """
@@ -65,7 +65,7 @@ async def create(visitor: Changing) -> Response:
     except NoonbellError as error:
         return _form(visitor, None, name, windows, await _refused(visitor, error))
     visitor.service.events.nudge()
-    return visitor.go("/quiet-hours", f"“{made.name}” is there; choose it in the schedules that are to be silent then")
+    return visitor.go("/quiet-hours", f"“{made.name}” was created; select it in schedules that should not run then")
 
 
 @router.post("/quiet-hours/preview")

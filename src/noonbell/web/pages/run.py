@@ -26,7 +26,7 @@ router = page_router()
 
 _CAUSES: Final = {
     "cron": "by its schedule", "one_shot": "at its time", "retry": "a retry", "orphan": "again, after its engine died",
-    "manual": "asked for by hand", "api": "asked for over the API",
+    "manual": "started by hand", "api": "started through the API",
 }  # fmt: skip
 _ALIVE: Final = ("queued", "running", "waiting")
 
@@ -77,7 +77,7 @@ async def again(visitor: Changing, run_id: RunInPath) -> Response:
         message = "A run of this schedule is in progress; run it again after that run has ended"
         return visitor.go(f"/runs/{segment(run_id)}", message, "bad")
     visitor.service.events.nudge()
-    return visitor.go(f"/runs/{segment(new_id)}", "Asked for; it starts at once where an engine is up")
+    return visitor.go(f"/runs/{segment(new_id)}", "The run is queued; it starts at once if an engine is up")
 
 
 def _attempt(run: Run, one: Attempt) -> dict[str, Any]:

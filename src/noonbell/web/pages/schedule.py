@@ -245,7 +245,7 @@ def _ended(run: asyncio.Task[bool]) -> None:
 async def delete(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
     await _require_editable(visitor, declared, schedule_id)
     if not visitor.form.ticked("sure"):
-        raise ProblemError(422, "Say that you are sure; nothing was deleted")
+        raise ProblemError(422, "Confirm the deletion; nothing was deleted")
     name = (await visitor.schedules.get(schedule_id)).name
     await visitor.schedules.delete(schedule_id)
     visitor.service.events.nudge()

@@ -72,7 +72,7 @@ async def create(visitor: Changing) -> Response:
         return await _refused(visitor, error)
     visitor.service.events.nudge()
     warnings = [*(f"Warning: {warning}." for warning in made.warnings), *await visitor.schedules.warnings(made)]
-    message = " ".join([f"Made. {meant.description}.", *warnings])
+    message = " ".join([f"Created. {meant.description}.", *warnings])
     return visitor.go(f"/schedules/{segment(made.schedule_id)}", message, "plain" if warnings else "good")
 
 

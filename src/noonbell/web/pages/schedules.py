@@ -83,12 +83,12 @@ async def bulk(visitor: Changing) -> Response:
     back = visitor.form.text("back")
     path = back if back.startswith("/schedules") else "/schedules"
     if not ids:
-        return visitor.go(path, "Tick the schedules first; nothing was changed", "bad")
+        return visitor.go(path, "Select the schedules first; nothing was changed", "bad")
     if visitor.form.text("do") == "edit":
         return await _edit(visitor, ids, path)
     done = _DONE.get(visitor.form.text("do"))
     if done is None:
-        raise ProblemError(422, "Choose what to do with the ticked schedules", field="do")
+        raise ProblemError(422, "Choose an operation for the selected schedules", field="do")
     refused: list[str] = []
     for schedule_id in ids:
         try:
@@ -107,7 +107,7 @@ async def _edit(visitor: RequestContext, ids: list[str], path: str) -> Response:
     try:
         changes = changes_of(visitor.form)
         if not changes:
-            return visitor.go(path, "Fill in what is to change; nothing was changed", "bad")
+            return visitor.go(path, "Fill in the fields to change; nothing was changed", "bad")
         await visitor.schedules.update_many(ids, changes)  # type: ignore[arg-type]  # checked there, field by field
     except NoonbellError as error:
         reason = (await visitor.masking())(str(error))
