@@ -196,7 +196,7 @@ class Service:
         ended = await asyncio.gather(self._stop_schedules(timeout), self._stop_tasks(timeout))
         if not all(ended):
             logger.warning(
-                "Some runs have not ended in %g s and are cut off; those that may be repeated are taken up again, "
+                "runs cancelled at the shutdown timeout timeout_seconds=%g; repeatable runs are queued again, "
                 "and the others end as unknown", timeout or 0,
             )  # fmt: skip
         return all(ended)
@@ -207,7 +207,7 @@ class Service:
             async with asyncio.timeout(None if timeout is None else timeout + _HAND_BACK_SECONDS):
                 return await self.schedules.stop(given)
         except TimeoutError:
-            logger.error("The store does not answer: runs that were cut off are taken up as after a crash")  # noqa: TRY400 - a trace says nothing
+            logger.error("store does not answer: cancelled runs are recovered as after a crash")  # noqa: TRY400 - a traceback does not help
             self._abandoned = True
             return False
 

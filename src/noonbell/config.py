@@ -99,31 +99,31 @@ ABOUT: Final[Mapping[str, str]] = {
     "port": "the port that the service listens on; 0 takes a free one",
     "lane": "which schedules this process runs",
     "timeline": "a Redis server as an index of due schedules, in front of the database: redis://HOST:6379/0",
-    "public_url": "where people reach the service, for links in notices",
+    "public_url": "the address at which users reach the service, for links in notices",
     "log_format": "text for people, json for programs",
     "log_level": "debug, info, warning or error",
     "retention_days": "history that is older than this is pruned; without it everything is kept",
-    "http_slots": "how many HTTP requests of schedules are under way at a time",
+    "http_slots": "how many HTTP requests of schedules are in flight at a time",
     "http_slots_per_host": "how many of them to one host",
     "threads": "how many plain functions run at a time, each in a thread",
     "egress_allow": "addresses beside the public ones that schedules may reach, such as 10.0.0.7:8080",
-    "egress_proxy": "an HTTP proxy for requests that go out",
+    "egress_proxy": "an HTTP proxy for outgoing requests",
     "commands": "programs that schedules may start, by their full path; /usr/bin/backup:LEVEL lets them set LEVEL; "
     f'"{ANY_COMMAND}" allows all',
     "apprise": "whether channels may use apprise, whose connections are not checked",
-    "master_keys_file": "the file of master keys, which secrets are sealed with",
+    "master_keys_file": "the file of the master keys that encrypt secrets",
     "tasks": "a Python module with the tasks of an application, as package.module",
     "demo": "whether the service creates demo schedules",
     "key_requests_per_minute": "how many requests an API key has in a minute; 0 disables the limit",
     "address_requests_per_minute": "how many requests an address has in a minute; 0 disables the limit",
     "largest_body_bytes": "larger requests are refused",
-    "shutdown_seconds": "how long a stop waits for runs; what has not ended by then is cut off",
+    "shutdown_seconds": "how long a stop waits for runs; runs that have not ended by then are cancelled",
     "engine": "whether the service runs an engine; without one it is the API and the dashboard, and notifies when no "
     "engine of the lane polls",
     "watchdog_url": "an address that is requested every 20 seconds while polls complete; its receiver can alert when "
     "the requests stop",
-    "trusted_proxies": "addresses of reverse proxies whose X-Forwarded-For is believed",
-    "targets": "where messages go, a table [targets.NAME] for each; JSON in the environment",
+    "trusted_proxies": "addresses of reverse proxies whose X-Forwarded-For is trusted",
+    "targets": "the targets of messages, a table [targets.NAME] for each; JSON in the environment",
 }
 NAMES: Final = tuple(ABOUT)
 

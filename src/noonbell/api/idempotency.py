@@ -11,7 +11,7 @@ answers of success are kept: after a refusal the same key may be tried again.
 The id of a new object is chosen and stored before the object is created, and a manual run is for the instant at which
 the request first began. So if the process dies before the answer is stored, or the outcome of a commit is unknown, the
 repeated request finds the existing object instead of creating a second one. It is accepted a minute later: by then the
-first attempt is no longer in progress.
+first attempt has ended.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ async def _life(settings: Settings, *, as_json: bool) -> None:
     sys.stdout.flush()
     async with watchdog(service):
         await asked.wait()
-    logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
+    logger.info("stopping shutdown_seconds=%g", settings.shutdown_seconds)
     await _stop(service, settings, hurry)
 
 
@@ -108,10 +108,10 @@ async def _stop(service: Service, settings: Settings, hurry: asyncio.Event) -> N
     await asyncio.wait([work, pressed], return_when=asyncio.FIRST_COMPLETED)
     pressed.cancel()
     if not work.done():
-        logger.warning("Not waiting any longer")
+        logger.warning("stopping at once: second signal")
         await service.stop_work(0)  # runs are cancelled and queued again
     in_time = await work
     await service.close()
-    logger.info("Stopped")
+    logger.info("stopped")
     if not in_time:
         await leave(service)

@@ -141,7 +141,7 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
         self._first_read = 0
         super().on_headers_complete()
         if len(self.pipeline) > MOST_PIPELINED:
-            logger.warning("A client sent more than %d requests before it had their answers: closed", MOST_PIPELINED)
+            logger.warning("connection closed: too many pipelined requests limit=%d", MOST_PIPELINED)
             self.transport.abort()
             raise _RequestTooLargeError("too many pipelined requests")
 

@@ -133,12 +133,12 @@ class _Process:
         gc.freeze()  # these objects stay: without this, a full collection would scan them for 100 ms
         async with watchdog(service):
             await _first(self._asked.wait(), asyncio.shield(serving))
-        logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
+        logger.info("stopping shutdown_seconds=%g", settings.shutdown_seconds)
         server.should_exit = True
         work = asyncio.get_running_loop().create_task(service.stop_work(settings.shutdown_seconds))
         await _first(asyncio.shield(asyncio.gather(work, serving)), self._hurry.wait())
         if self._hurry.is_set():
-            logger.warning("Not waiting any longer")
+            logger.warning("stopping at once: second signal")
             await service.stop_work(0)  # runs are cancelled and queued again
         in_time = await work
         if self._hurry.is_set():
@@ -146,7 +146,7 @@ class _Process:
             await leave(service)
         await serving
         await service.close()
-        logger.info("Stopped")
+        logger.info("stopped")
         if not in_time:
             await leave(service)
 

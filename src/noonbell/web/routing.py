@@ -61,7 +61,7 @@ async def _own_fault(request: Request, error: Exception) -> Response:
     """Render the page of an internal error: the log has the details, and the page names its id."""
     request_id = str(request.scope.get("noonbell.request_id", "-"))
     facts = {"request_id": request_id, "path": request.url.path}
-    logger.error("A page failed", exc_info=error, extra={"noonbell": facts})
+    logger.error("page failed", exc_info=error, extra={"noonbell": facts})
     detail = f"Internal error. The log of the service has the details under the id {request_id}"
     return await error_page(request, ProblemError(500, detail, kind="internal"))
 

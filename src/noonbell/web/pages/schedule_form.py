@@ -246,7 +246,7 @@ async def move_credential(visitor: Changing, declared: Declared, schedule_id: Sc
     before = await visitor.schedules.get(schedule_id)
     one = next((found for found in credentials.written_out(before.action) if found.place == place), None)
     if one is None:
-        return visitor.go(back, "The credential is no longer in the action; nothing was changed", "plain")
+        return visitor.go(back, "The credential was not found in the action; nothing was changed", "plain")
     secrets = visitor.schedules.secrets
     if any(facts.name == name for facts in await secrets.list(visitor.team)):
         return visitor.go(back, f"The secret {name} already exists and was not changed: choose another name", "bad")
