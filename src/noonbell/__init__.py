@@ -1,7 +1,7 @@
 """Noonbell: a durable scheduler that can account for every minute.
 
-What lives here: the public names, and nothing that costs time. Each name is fetched from its module when it is first
-used, so `import noonbell` loads no third-party package and none of the layers below. The list is pinned by a test.
+This module has the public names and imports nothing at once. Each name is imported from its module when it is first
+used, so `import noonbell` loads no third-party package and no other module. The list is pinned by a test.
 """
 
 from importlib import import_module

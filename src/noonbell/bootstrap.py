@@ -1,15 +1,15 @@
-"""The service put together: the one place where concrete parts are chosen.
+"""Assembly of the service: the one place where concrete implementations are chosen.
 
     service = build(settings)
     await service.start()
     ...
     await service.stop(settings.shutdown_seconds)
 
-`build` opens nothing. `start` opens the store, makes what must be there, and runs an engine of the lane. `stop` stops
-claiming at once, waits for runs as long as it is given, and hands back the rest: they are queued again.
+`build` opens nothing. `start` opens the store, creates required records, and runs an engine of the lane. `stop` stops
+claiming at once, waits for runs until its timeout, and queues the remaining ones again.
 
-With the setting `engine` off no engine runs here: the service watches those of other processes instead, and notifies
-when none polls (`notify.engine_watch`).
+With the setting `engine` off, no engine runs here: the service watches the engines of other processes and notifies when
+none polls (`notify.engine_watch`).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ logger = logging.getLogger("noonbell.service")
 _LONGEST_WAIT: Final = timedelta(seconds=1)
 _UPKEEP_US: Final = 15_000_000
 _LAST_USES_SECONDS: Final = 2.0
-# Handing back what was cut off takes a moment; a store that does not answer must not hold up a stop for longer.
+# The time to queue cancelled runs again; a store that does not answer must not delay a stop for longer.
 _HAND_BACK_SECONDS: Final = 8.0
 
 
 class Service:
-    """Everything that a running service consists of. Built by `build`."""
+    """The parts of a service. Created by `build`."""
 
     def __init__(
         self,
@@ -96,42 +96,42 @@ class Service:
         self._registrations = registrations
         self._watch: EngineWatch | None = None  # where no engine runs here
         self._upkeep = AccessUpkeep(self.access, clock, interval_us=_UPKEEP_US)
-        self._supervisor: Supervisor | None = None  # of what runs beside the engine, or instead of it
+        self._supervisor: Supervisor | None = None  # the services that run beside the engine, or instead of it
         self._patience: asyncio.Timeout | None = None  # how long a stop that is under way waits for the tasks
         self._abandoned = False  # a stop has left something that may still want to write
 
     async def backlog(self) -> dict[str, int]:
-        """How much is due and alive in the whole store."""
+        """Return the number of due schedules and live runs in the whole store."""
         return await self.store.backlog(self.clock.now())
 
     @property
     def poll_age(self) -> float | None:
-        """Seconds since a poll completed: by the engine here, or, without one, by any engine of the lane.
+        """The seconds since a poll completed: by the engine here, or, without one, by any engine of the lane.
 
-        None where there should be an engine here, and none runs.
+        None if an engine should run here and does not.
         """
         return self.schedules.poll_age if self._watch is None else self._watch.poll_age
 
     @property
     def stalled(self) -> bool:
-        """Whether no poll completed within the grace."""
+        """True if no poll completed within the grace."""
         return self.engine_health == "stalled"
 
     @property
     def engine_health(self) -> EngineHealth:
-        """How the engine here is doing; without one, the engines of the lane."""
+        """The state of the engine here; without one, of the engines of the lane."""
         return health(self.poll_age) if self._watch is None else self._watch.health
 
     @property
     def ready(self) -> bool:
-        """Whether it is up: the store is open, and an engine polls."""
+        """True if the service is up: the store is open, and an engine polls."""
         up = self.started_at is not None and not self.stopping.is_set()
         return up and self.engine_health == "running"
 
     # --- its life -------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the store and make what must be there; nothing runs yet."""
+        """Open the store and create required records; nothing runs yet."""
         await self.store.open()
         try:
             await self.access.ensure_default_team()
@@ -140,7 +140,7 @@ class Service:
             raise
 
     async def start(self) -> None:
-        """Open the store, run the lane and the tasks of the application. What fails here leaves nothing open."""
+        """Open the store, and run the lane and the tasks of the application. A failure here leaves nothing open."""
         contain_interrupts()
         await self.open()
         try:
@@ -174,7 +174,7 @@ class Service:
         return services
 
     async def stop(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the time that is given is the contract
-        """Stop claiming, wait for runs up to `timeout` seconds, and close the store. False: some had not ended.
+        """Stop claiming, wait up to `timeout` seconds for runs, and close the store. Return False if runs are left.
 
         Those are queued again for the next engine of the lane, with the same run id, unless they must not be repeated.
         """
@@ -183,7 +183,7 @@ class Service:
         return in_time
 
     async def stop_work(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - as above
-        """The first half of a stop: nothing begins any more, and what runs is waited for. The store stays open."""
+        """Do the first half of a stop: start nothing new, and wait for runs. The store stays open."""
         self.stopping.set()
         await self.events.stop()
         if self._supervisor is not None:
@@ -196,7 +196,7 @@ class Service:
         ended = await asyncio.gather(self._stop_schedules(timeout), self._stop_tasks(timeout))
         if not all(ended):
             logger.warning(
-                "Some runs have not ended in %g s and are cut off; those that may be repeated are taken up again, "
+                "runs cancelled at the shutdown timeout timeout_seconds=%g; repeatable runs are queued again, "
                 "and the others end as unknown", timeout or 0,
             )  # fmt: skip
         return all(ended)
@@ -207,12 +207,12 @@ class Service:
             async with asyncio.timeout(None if timeout is None else timeout + _HAND_BACK_SECONDS):
                 return await self.schedules.stop(given)
         except TimeoutError:
-            logger.error("The store does not answer: runs that were cut off are taken up as after a crash")  # noqa: TRY400 - a trace says nothing
+            logger.error("store does not answer: cancelled runs are recovered as after a crash")  # noqa: TRY400 - a traceback does not help
             self._abandoned = True
             return False
 
     async def _stop_tasks(self, timeout: float | None) -> bool:  # noqa: ASYNC109 - as above
-        """The tasks of an application are taken up again by its next start, as after a crash.
+        """Stop the tasks of an application, which its next start restarts, as after a crash.
 
         A second stop gives the first one its own time: both end together.
         """
@@ -234,7 +234,7 @@ class Service:
         return True
 
     async def close(self) -> None:
-        """The second half: nobody uses the store any more."""
+        """Do the second half of a stop: close the store, which is not used any more."""
         if self._abandoned:
             self.store.kill()  # as a dying process: what is left running here can write nothing
         else:
@@ -242,7 +242,7 @@ class Service:
 
 
 def build(settings: Settings, *, clock: Clock | None = None, environ: Mapping[str, str] | None = None) -> Service:
-    """A service of these settings, not started yet; what is wrong with them is raised here."""
+    """Return a service with these settings, not started yet; raise an error for invalid settings."""
     environ = os.environ if environ is None else environ
     named = None if settings.master_keys_file is None else Path(settings.master_keys_file)
     keys = find_keys(named, environ)
@@ -269,10 +269,11 @@ def _built_targets(settings: Settings, egress: Egress) -> dict[str, Any]:
 
 
 def _allowed(settings: Settings) -> tuple[str, ...]:
-    """What schedules may reach; the demo's target is this service, at its own port and nowhere else.
+    """Return the addresses that schedules may reach. The demo's own port is added, so that it can be its own target.
 
-    Only where nobody else reaches the service: egress knows hosts and ports, no paths and no teams, so whoever may
-    write a schedule could send it anywhere in the API, as from this machine, with no other key than he has himself.
+    This is done only if the service listens on loopback: egress checks hosts and ports, not paths or teams, so a user
+    who may write a schedule could send requests to any path of the API from this machine, though with no other key
+    than their own.
     """
     if not settings.demo or not is_loopback(settings.host):
         return settings.egress_allow

@@ -1,12 +1,11 @@
 """The settings of the service: flags over environment over `noonbell.toml` over defaults.
 
-`load` reads them, and each value remembers where it came from (`Settings.sources`), so that `noonbell config show` can
-tell. In the environment a setting is NOONBELL_ and its name in capitals; a list is separated by commas. The file is
-flat: one `name = value` for each setting, and a table `[targets.NAME]` for each target of messages. A name in the file
-that is not known is an error with its line and the nearest known name; a variable that is not known is left alone: the
-environment is not ours.
+`load` reads them and records the source of each value (`Settings.sources`) for `noonbell config show`. An environment
+variable is NOONBELL_ and the name of the setting in capitals; a list is separated by commas. The file is flat: one
+`name = value` for each setting, and a table `[targets.NAME]` for each target of messages. An unknown name in the file
+is an error with its line and the nearest known name; an unknown variable is ignored, because the environment is shared.
 
-Nothing is opened or looked up here; whether a host or a store can be reached is found out by whoever uses it.
+Nothing is opened or resolved here; whether a host or a store can be reached shows when it is used.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ ANY_COMMAND: Final = "any"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator of a service decides. See ABOUT for the meaning of each."""
+    """The settings of a service, for its operator. ABOUT describes each."""
 
     store: str = "sqlite:///noonbell.db"
     host: str = "127.0.0.1"
@@ -69,7 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowed_commands(self) -> bool | tuple[str, ...]:
-        """What `Schedules` takes: all programs, some, or none; the demo on loopback allows `echo`."""
+        """The programs for `Schedules`: all, some, or none; the demo on loopback allows `echo`."""
         if ANY_COMMAND in self.commands:
             return True
         echo = self.demo_command
@@ -82,12 +81,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_https(self) -> bool:
-        """Whether people reach the service by https alone, as far as the settings tell."""
+        """True if the settings say that users reach the service only by https."""
         return (self.public_url or "").startswith("https://")
 
     @property
     def address(self) -> str:
-        """Where people reach the service."""
+        """The address at which users reach the service."""
         if self.public_url is not None:
             return self.public_url.rstrip("/")
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
@@ -96,35 +95,35 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 ABOUT: Final[Mapping[str, str]] = {
     "store": "the database: sqlite:///FILE, postgresql://HOST/NAME or memory://",
-    "host": "the address that the service listens on; loopback only until there is an admin",
+    "host": "the address that the service listens on; loopback only until an admin exists",
     "port": "the port that the service listens on; 0 takes a free one",
     "lane": "which schedules this process runs",
-    "timeline": "a Redis server that is asked what is due, in front of the database: redis://HOST:6379/0",
-    "public_url": "where people reach the service, for links in notices",
+    "timeline": "a Redis server as an index of due schedules, in front of the database: redis://HOST:6379/0",
+    "public_url": "the address at which users reach the service, for links in notices",
     "log_format": "text for people, json for programs",
     "log_level": "debug, info, warning or error",
     "retention_days": "history that is older than this is pruned; without it everything is kept",
-    "http_slots": "how many HTTP requests of schedules are under way at a time",
+    "http_slots": "how many HTTP requests of schedules are in flight at a time",
     "http_slots_per_host": "how many of them to one host",
     "threads": "how many plain functions run at a time, each in a thread",
     "egress_allow": "addresses beside the public ones that schedules may reach, such as 10.0.0.7:8080",
-    "egress_proxy": "an HTTP proxy for requests that go out",
+    "egress_proxy": "an HTTP proxy for outgoing requests",
     "commands": "programs that schedules may start, by their full path; /usr/bin/backup:LEVEL lets them set LEVEL; "
     f'"{ANY_COMMAND}" allows all',
     "apprise": "whether channels may use apprise, whose connections are not checked",
-    "master_keys_file": "the file of master keys, which secrets are sealed with",
+    "master_keys_file": "the file of the master keys that encrypt secrets",
     "tasks": "a Python module with the tasks of an application, as package.module",
-    "demo": "whether the service makes a few schedules to look at",
-    "key_requests_per_minute": "how many requests an API key has in a minute; 0 is no limit",
-    "address_requests_per_minute": "how many requests an address has in a minute; 0 is no limit",
+    "demo": "whether the service creates demo schedules",
+    "key_requests_per_minute": "how many requests an API key has in a minute; 0 disables the limit",
+    "address_requests_per_minute": "how many requests an address has in a minute; 0 disables the limit",
     "largest_body_bytes": "larger requests are refused",
-    "shutdown_seconds": "how long a stop waits for runs; what has not ended by then is cut off",
+    "shutdown_seconds": "how long a stop waits for runs; runs that have not ended by then are cancelled",
     "engine": "whether the service runs an engine; without one it is the API and the dashboard, and notifies when no "
     "engine of the lane polls",
     "watchdog_url": "an address that is requested every 20 seconds while polls complete; its receiver can alert when "
     "the requests stop",
-    "trusted_proxies": "addresses of reverse proxies whose X-Forwarded-For is believed",
-    "targets": "where messages go, a table [targets.NAME] for each; JSON in the environment",
+    "trusted_proxies": "addresses of reverse proxies whose X-Forwarded-For is trusted",
+    "targets": "the targets of messages, a table [targets.NAME] for each; JSON in the environment",
 }
 NAMES: Final = tuple(ABOUT)
 
@@ -174,7 +173,7 @@ def _list(value: object) -> tuple[str, ...]:
 
 
 def _networks(value: object) -> tuple[str, ...]:
-    """Addresses and networks. Everybody is none: then each could choose the address that he is counted by."""
+    """Return addresses and networks. A network of all addresses is refused: clients could then forge theirs."""
     found = _list(value)
     for part in found:
         try:
@@ -269,9 +268,9 @@ def load(
     environ: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Settings:
-    """The settings of a program that was given these flags (None: not given), environment and file.
+    """Return the settings from these flags (None: not given), the environment and the file.
 
-    Without `file` it is what the environment's NOONBELL_CONFIG names, or `noonbell.toml` here if there is one.
+    Without `file`, the file is the one that NOONBELL_CONFIG names, or `noonbell.toml` in this directory if it exists.
     """
     environ = {} if environ is None else environ
     values: dict[str, Any] = {}
@@ -312,7 +311,7 @@ def _from_file(file: Path | None, environ: Mapping[str, str]) -> list[tuple[str,
 
 
 def _line_of(name: str, text: str) -> int:
-    """The line on which a name of the top level is given."""
+    """Return the line of a top-level name."""
     pattern = re.compile(rf"""\s*\[*\s*["']?{re.escape(name)}["']?\s*(=|\.|\])""")
     lines = text.splitlines()
     return next((number for number, line in enumerate(lines, start=1) if pattern.match(line)), 1)
@@ -329,7 +328,7 @@ def _from_flags(flags: Mapping[str, Any]) -> list[tuple[str, object, str]]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine reach what listens there."""
+    """Return whether only programs on this machine can reach a listener on this host."""
     if host == "localhost":
         return True
     try:
@@ -342,7 +341,7 @@ def is_loopback(host: str) -> bool:
 
 
 def shown(settings: Settings) -> list[tuple[str, Any, str]]:
-    """Name, value and source of every setting; passwords in addresses are masked."""
+    """Return name, value and source of every setting; passwords in addresses are masked."""
     return [(name, _shown(settings, name), settings.sources.get(name, "the program")) for name in NAMES]
 
 
@@ -351,7 +350,7 @@ def _shown(settings: Settings, name: str) -> Any:
     if name == "targets":
         return tuple(target.shown for target in value)
     if name == "watchdog_url" and value is not None:
-        return re.sub(r"(//[^/]+).*", r"\1/***", value)  # who has its path can send pings
+        return re.sub(r"(//[^/]+).*", r"\1/***", value)  # the path is a credential for sending pings
     return _masked(value) if name in _ADDRESSES else value
 
 

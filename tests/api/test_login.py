@@ -43,7 +43,7 @@ async def logged_in(client: Client) -> httpx2.AsyncClient:
 
 async def test_the_first_admin(inside: Client) -> None:
     browser = inside.anonymous
-    assert "There is no admin yet" in (await browser.get("/login")).text
+    assert "No admin exists yet" in (await browser.get("/login")).text
     token = await inside.service.access.new_first_admin_token()
     page = await browser.get(f"/setup/{token}")
     assert page.status_code == 200

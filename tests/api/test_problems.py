@@ -138,7 +138,7 @@ async def test_secrets_of_another_team_change_nothing_in_an_answer(inside: Clien
 
 
 async def test_a_team_cannot_mask_what_programs_go_by(inside: Client) -> None:
-    for name, value in {"A": '"status":404', "B": "noonbell", "C": "There is no such thing"}.items():
+    for name, value in {"A": '"status":404', "B": "noonbell", "C": "Not found"}.items():
         await inside.service.secrets.put("default", name, value)
     await inside.service.secrets.resolve("default", [])
     told = (await inside.read.get(f"{PREFIX}/schedules/nothing")).json()

@@ -136,7 +136,7 @@ def test_what_is_typed_is_shown_as_it_was_typed(reader: Page, watched: Watched, 
     word = HOSTILE.format("typed")
     reader.goto("/schedules/new")
     reader.get_by_label("Run it").fill(word)
-    expect(reader.locator("#foresight")).to_contain_text("window.ran='typed'")
+    expect(reader.locator("#preview")).to_contain_text("window.ran='typed'")
     _is_only_text(reader)
     reader.get_by_label("URL").fill(word)
     reader.get_by_role("button", name="Make the schedule").click()

@@ -26,7 +26,7 @@ def test_a_file_from_the_disk_is_planned_mended_and_applied(page: Page, site: Si
     page.get_by_label("Take it from a file").set_input_files(file)
     text = page.get_by_label("The file", exact=True)
     expect(text).to_have_value(re.compile("99 9"))
-    expect(page.get_by_label("Whose they are")).to_have_value("from-disk")
+    expect(page.get_by_label("Owner")).to_have_value("from-disk")
     page.get_by_role("button", name="Show the plan").click()
     expect(page.get_by_text("Line 2", exact=True)).to_be_visible()
     assert violations(page) == []

@@ -42,7 +42,7 @@ def test_a_schedule_from_its_making_to_its_end(at: At) -> None:
     assert "read as 0 9 * * 1-5" in made
     assert "At 09:00, Monday to Friday" in made
     assert made.count("09:00:00 EE") == 3
-    assert "report is there, with the id r1." in made
+    assert "Schedule report created, with the id r1." in made
 
     shown = at.data("schedules", "show", "report")
     assert (shown["schedule_id"], shown["spec"], shown["timezone"]) == ("r1", "0 9 * * 1-5", "Europe/Kyiv")
@@ -54,7 +54,7 @@ def test_a_schedule_from_its_making_to_its_end(at: At) -> None:
     assert (edited["spec"], edited["timezone"], edited["tags"]) == ("30 8 * * 1-5", "Europe/Kyiv", ["morning"])
     assert edited["retry"]["attempts"] == 3
 
-    assert at.said("schedules", "pause", "report") == "report rests now.\n"
+    assert at.said("schedules", "pause", "report") == "Schedule report paused.\n"
     assert [one["enabled"] for one in at.data("schedules", "list", "--paused")["items"]] == [False]
     assert at.data("schedules", "list", "--enabled")["items"] == []
     assert at.said("schedules", "resume", "r1").startswith("report runs next at ")
@@ -66,14 +66,14 @@ def test_a_schedule_from_its_making_to_its_end(at: At) -> None:
 
 def test_what_is_refused(at: At) -> None:
     at.said("schedules", "add", "every hour", "--name", "hourly", *HOOK)
-    assert at.refused("schedules", "show", "hourli") == 'There is no schedule with the id or the name "hourli"'
+    assert at.refused("schedules", "show", "hourli") == 'Schedule not found: no id or name "hourli"'
     assert "Did you mean: hourly" in at.run("schedules", "show", "hourli").stderr
     assert 'The name "hourly" is taken' in at.refused("schedules", "add", "every day", "--name", "hourly", *HOOK)
     assert "quiet_hours_policy_id 'nights'" in at.refused("schedules", "edit", "hourly", "--quiet", "nights")
     assert "is of the type one_shot" in at.refused("schedules", "edit", "hourly", "--when", "tomorrow at 5pm")
-    assert 'There is no command "lst"' in at.refused("schedules", "lst")
-    assert "What shall change?" in at.refused("schedules", "edit", "hourly")
-    assert "nobody to ask" in at.refused("schedules", "rm", "hourly")
+    assert 'Unknown command "lst"' in at.refused("schedules", "lst")
+    assert "Nothing to change" in at.refused("schedules", "edit", "hourly")
+    assert "Not a terminal" in at.refused("schedules", "rm", "hourly")
 
 
 def test_pages_of_a_list(at: At) -> None:
@@ -103,13 +103,15 @@ def test_quiet_hours(at: At) -> None:
     assert "are used by 1 schedule" in at.refused("quiet", "rm", "nights")
     at.said("schedules", "edit", "late", "--quiet", "none")
     assert at.data("quiet", "rm", "nights") == {"deleted": "nights"}
-    assert at.refused("quiet", "show", "nights") == 'There are no quiet hours with the id "nights"'
+    assert at.refused("quiet", "show", "nights") == 'Quiet hours not found: "nights"'
 
 
 def test_channels_rules_monitors_and_secrets(at: At) -> None:
     added = at.said("channels", "add", "ops", "--kind", "webhook", "--set", "url=https://example.com/h")
-    assert added.startswith("ops is there")
-    assert at.said("rules", "add", "failures", "--on", "failed", "--to", "ops").startswith("failures is there: failed")
+    assert added.startswith("Channel ops created")
+    assert at.said("rules", "add", "failures", "--on", "failed", "--to", "ops").startswith(
+        "Rule failures created: failed"
+    )
     assert [one["channel_id"] for one in at.data("channels", "list")] == ["ops"]
     assert [(one["rule_id"], one["team"]) for one in at.data("rules", "list")] == [("failures", "default")]
     assert "failures" in at.refused("channels", "rm", "ops")
@@ -224,7 +226,7 @@ def test_on_postgresql(postgres: PostgresServer) -> None:
     made = at.data("schedules", "add", "every hour", "--name", "hourly", "--create", *HOOK)
     assert at.data("schedules", "show", "hourly")["schedule_id"] == made["schedule_id"]
     assert [one["name"] for one in at.data("schedules", "list")["items"]] == ["hourly"]
-    assert at.said("schedules", "pause", "hourly") == "hourly rests now.\n"
+    assert at.said("schedules", "pause", "hourly") == "Schedule hourly paused.\n"
     assert at.data("verify")["whole"] is True
     checks = {one["what"]: one["level"] for one in at.data("doctor")["findings"]}
     assert (checks["database"], checks["extra postgres"]) == ("ok", "ok")

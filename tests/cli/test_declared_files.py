@@ -118,7 +118,7 @@ def test_apply_does_what_was_planned_and_says_who_did_it(file: Path, made: str) 
     file.write_text(SECOND_FILE, encoding="utf-8")
     refused = run("apply", str(file), "--store", made, "--yes")
     assert refused.exit_code == 1
-    assert "The plan deletes poll; nothing was applied\n  Say --allow-delete if that is meant" in refused.stderr
+    assert "The plan deletes poll; nothing was applied\n  Pass --allow-delete to delete them" in refused.stderr
     assert schedules_of(made) == {"sync": "30 2 * * *", "poll": "900"}
     done = run("apply", str(file), "--store", made, "--yes", "--allow-delete", "--actor", "deploy")
     assert done.exit_code == 0
@@ -134,7 +134,7 @@ def test_without_a_terminal_nobody_is_asked(file: Path, made: str) -> None:
     file.write_text(FIRST.replace("15m", "20m"), encoding="utf-8")
     found = run("apply", str(file), "--store", made, input="y\n")
     assert found.exit_code == 1
-    assert "There is nobody to ask; nothing was applied\n  Say --yes" in found.stderr
+    assert "Not a terminal; nothing was applied\n  Pass --yes" in found.stderr
     assert schedules_of(made)["poll"] == "900"
 
 
@@ -198,7 +198,7 @@ def test_json(file: Path, made: str) -> None:
     assert (deletion["kind"], deletion["id"]) == ("delete", "poll")
     unasked = run("apply", str(file), "--store", made, "--json", "--allow-delete")
     assert unasked.exit_code == 1
-    assert json.loads(unasked.stdout)["error"]["message"] == "There is nobody to ask; nothing was applied"
+    assert json.loads(unasked.stdout)["error"]["message"] == "Not a terminal; nothing was applied"
     done = json.loads(run("apply", str(file), "--store", made, "--json", "--allow-delete", "--yes").stdout)
     assert done["applied"]
     assert done["fingerprint"] == data["fingerprint"]
@@ -316,7 +316,7 @@ def test_a_crontab_goes_round(tmp_path: Path, db: str) -> None:
     assert run("plan", str(out), "--store", db, "--check").exit_code == 0
     again = run("import", "crontab", str(crontab), "-o", str(out))
     assert again.exit_code == 2
-    assert "is there already; nothing was written" in again.stderr
+    assert "already exists; nothing was written" in again.stderr
 
 
 def test_a_crontab_from_stdin_to_stdout() -> None:

@@ -15,7 +15,7 @@ from noonbell import Schedules
 from noonbell.actions.secrets.keys import create_key_file
 from noonbell.cli.backend.protocol import EngineUp
 from noonbell.cli.connection_target import ConnectionTarget
-from noonbell.cli.doctor import Lanes, told_lanes
+from noonbell.cli.doctor import Lanes, lane_findings
 from tests.cli.conftest import At, StreamInFlight
 
 
@@ -43,7 +43,7 @@ def test_without_a_database_there_is_nothing_wrong(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     found = findings(At())
     assert found["database"]["level"] == "note"
-    assert "noonbell serve makes one" in found["database"]["do"]
+    assert "--create creates one" in found["database"]["do"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -96,7 +96,7 @@ def test_a_lane_that_no_engine_serves(served: StreamInFlight, tmp_path: Path, pl
     assert result.exit_code == 1
     lanes = [one for one in json.loads(result.stdout)["findings"] if one["what"] == "lanes"]
     assert lanes[0]["told"].startswith("default has been up for ")
-    told = "no engine of end of month is up: nothing that is due there runs; schedules of it: 2"
+    told = "no engine of end of month is up: its schedules do not run; schedules: 2"
     do = "noonbell worker --lane 'end of month' runs what is due"
     assert lanes[1:] == [{"what": "lanes", "level": "wrong", "told": told, "do": do}]
 
@@ -120,7 +120,7 @@ def test_an_engine_that_is_alive_and_completes_no_poll(seconds: float, load: dic
         for seconds_ago in (seconds, seconds + 100)
     ]
     place = ConnectionTarget("memory://", None, as_json=False, now=now)
-    (found, *_) = told_lanes(Lanes(engines, {"default": 1}, more=False), place)
+    (found, *_) = lane_findings(Lanes(engines, {"default": 1}, more=False), place)
     assert found.level == level
     assert ("no engine of default has completed a poll for 61 s" in found.told) is (level == "wrong")
 

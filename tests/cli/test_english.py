@@ -77,7 +77,7 @@ def test_a_refusal_is_marked_and_offers_what_comes_near() -> None:
     lines = result.stderr.splitlines()
     assert lines[0].startswith('Error: Cannot understand "every dya at 9am" at "dya" (character 7): ')
     assert lines[1:3] == ["  every dya at 9am", "        ^^^"]
-    assert lines[3].startswith("  There could stand: 15 minutes, hour, day, ")
+    assert lines[3].startswith("  Valid here: 15 minutes, hour, day, ")
     assert "  Did you mean: every day at 9am" in lines
 
 

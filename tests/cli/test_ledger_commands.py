@@ -316,7 +316,7 @@ def test_durable_owners_can_be_named(durable: str) -> None:
         assert json.loads(run("verify", "--db", durable, "--owner", owner, "--json").stdout)["schedules"] == 1
     assert 'No task or schedule named "daly"' in run("why", "--db", durable, "daly").stderr
     both = run("verify", "--db", durable, "--owner", "api", "--scheduler", "x")
-    assert (both.exit_code, "not both" in both.stderr) == (2, True)
+    assert (both.exit_code, "exclude each other" in both.stderr) == (2, True)
     nobody = json.loads(run("verify", "--db", durable, "--owner", "nobody", "--json").stdout)
     assert (nobody["error"]["option"], nobody["error"]["value"]) == ("--owner", "nobody")
 

@@ -40,7 +40,7 @@ def data(url: str, *arguments: str, at: datetime = NOON) -> Any:
 
 
 def test_the_life_of_a_monitor(url: str) -> None:
-    assert monitors(url, "list").output == "There are no monitors.\n"
+    assert monitors(url, "list").output == "No monitors.\n"
     added = monitors(url, "add", "Backup", "--id", "backup", "--cron", "@hourly", "--grace", "600", "--tag", "db")
     assert added.exit_code == 0, added.output
     assert "0 * * * * (UTC), grace 600 s" in added.output
@@ -77,7 +77,7 @@ def test_the_life_of_a_monitor(url: str) -> None:
     ("arguments", "said"),
     [
         (("show", "nobody"), 'Monitor not found: "nobody"'),
-        (("add", "x"), "Say --cron or --every"),
+        (("add", "x"), "Pass --cron or --every"),
         (("add", "x", "--cron", "* * * * *", "--every", "60"), "exclude each other"),
         (("add", "x", "--every", "5m"), "spec '5m' is no interval spec"),
         (("add", "x", "--cron", "* * * * *", "--tz", "Kyiv"), "IANA zone"),

@@ -44,7 +44,7 @@ def test_a_store_that_is_not_there_yet_is_answered_with_how_to_make_it(
     found = run(command, str(file), "--store", f"sqlite:///{tmp_path}/new.db")
     assert found.exit_code == 1
     assert "File not found" in found.stderr
-    assert "noonbell apply FILE --create makes a ledger there" in found.stderr
+    assert "noonbell apply FILE --create creates a ledger there" in found.stderr
 
 
 def test_a_store_that_cannot_be_read_is_not(file: Path, tmp_path: Path) -> None:

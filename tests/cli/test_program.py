@@ -57,8 +57,8 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 def test_version_and_help() -> None:
     assert CliRunner().invoke(program, ["--version"]).output == f"noonbell {__version__}\n"
     shown = CliRunner().invoke(program, ["--help"]).output
-    assert re.search(r"^ +explain +Say in English", shown, re.MULTILINE)
-    assert re.search(r"^ +next +List the coming", shown, re.MULTILINE)
+    assert re.search(r"^ +explain +Explain in English", shown, re.MULTILINE)
+    assert re.search(r"^ +next +List the next", shown, re.MULTILINE)
     assert "noonbell completion bash" in shown
 
 

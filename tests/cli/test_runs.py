@@ -59,7 +59,7 @@ def test_a_worker_runs_what_is_asked_for(local: At, worker: subprocess.Popen[str
     assert local.data("runs", "show", run["run_id"])["state"] == "succeeded"
     assert local.run("runs", "follow", run["run_id"]).exit_code == 0
     assert "has not run yet" in _never(local)
-    assert 'There is no run "good:manual:1"' in local.refused("runs", "show", "good:manual:1")
+    assert 'Run not found: "good:manual:1"' in local.refused("runs", "show", "good:manual:1")
 
     lanes = [one for one in local.data("doctor")["findings"] if one["what"] == "lanes"]
     assert lanes[0]["level"] == "ok"
@@ -77,7 +77,7 @@ def test_a_worker_runs_what_is_asked_for(local: At, worker: subprocess.Popen[str
         assert len(beside["lanes"]) == 1
         assert "default (up " in (drawn := local.said("top", "--once"))
         assert ", 2 engines)" in drawn
-        assert drawn.count(" in hand, ") == 2
+        assert drawn.count(" in flight, ") == 2
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE_SECONDS) == 0
 
@@ -120,6 +120,6 @@ def _readable(process: subprocess.Popen[str]) -> bool:
 
 
 def test_what_is_said_where_there_is_nothing(local: At) -> None:
-    assert "There is no schedule" in local.refused("runs", "follow", "nobody")
+    assert "Schedule not found" in local.refused("runs", "follow", "nobody")
     assert local.said("runs", "list") == "Nothing has run yet.\n"
     assert local.said("runs", "list", "--outcome", "failed") == "No run has failed.\n"

@@ -38,12 +38,12 @@ async def run(url: str, *arguments: str, key: str | None = "nbk_key", **environm
 def test_nobody_answers() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     at = At(NOONBELL_URL=url, NOONBELL_API_KEY="nbk_key")
-    assert at.refused(*LIST, status=3) == f"Nobody answers at {url}: is the service running?"
+    assert at.refused(*LIST, status=3) == f"Connection to {url} refused: is the service running?"
 
 
 def test_a_host_that_does_not_exist() -> None:
     at = At(NOONBELL_URL="https://nowhere.invalid", NOONBELL_API_KEY="nbk_key")
-    assert at.refused(*LIST, status=3) == "There is no host called nowhere.invalid"
+    assert at.refused(*LIST, status=3) == "Host not found: nowhere.invalid"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_host_that_does_not_exist() -> None:
         ("bell.example.org", '"bell.example.org" is not the address of a service; right is one such as https://'),
         ("ftp://bell.example.org", "is not the address of a service"),
         ("http://127.0.0.1:notaport", "is not the address of a service"),
-        ("https://me:hush@bell.example.org", "holds no user and no password"),
+        ("https://me:hush@bell.example.org", "must not contain a user or a password"),
     ],
 )
 def test_addresses_that_are_none(url: str, said: str) -> None:
@@ -65,7 +65,7 @@ def test_no_key_and_no_possible_key() -> None:
     at = At(NOONBELL_URL="http://127.0.0.1:1")
     assert "NOONBELL_API_KEY is not set" in at.refused(*LIST, status=4)
     odd = At(NOONBELL_URL="http://127.0.0.1:1", NOONBELL_API_KEY="two words")
-    assert "cannot be a key" in odd.refused(*LIST, status=4)
+    assert "does not hold a valid key" in odd.refused(*LIST, status=4)
 
 
 def test_a_wrong_key_and_a_scope_that_does_not_suffice(served: StreamInFlight) -> None:
@@ -79,7 +79,7 @@ def test_a_wrong_key_and_a_scope_that_does_not_suffice(served: StreamInFlight) -
 
 
 def test_a_team_that_is_not_the_keys(served: StreamInFlight) -> None:
-    assert 'The key is of the team "default" and sees no other' in served.refused(*LIST, "--team", "billing")
+    assert 'The key is for the team "default" only' in served.refused(*LIST, "--team", "billing")
 
 
 async def test_a_certificate_for_another_host_one_that_is_old_and_one_that_is_not_known(tmp_path: Path) -> None:
@@ -100,20 +100,20 @@ async def test_a_certificate_for_another_host_one_that_is_old_and_one_that_is_no
 
 def test_tls_where_there_is_none(served: StreamInFlight) -> None:
     at = At(NOONBELL_URL=served.url.replace("http:", "https:"), NOONBELL_API_KEY="nbk_key")
-    assert "does not speak TLS as it should" in at.refused(*LIST, status=3)
+    assert "TLS error at" in at.refused(*LIST, status=3)
     assert f"Did you mean {served.url}" in at.run(*LIST).stderr
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (answer(b"<html>hello</html>", "Content-Type: text/html"), "not as Noonbell does (HTTP 200)"),
-        (BAD_GATEWAY, "not as Noonbell does (HTTP 502)"),
-        (redirecting(302, "https://elsewhere.example/"), "sends us on to https://elsewhere.example/"),
+        (answer(b"<html>hello</html>", "Content-Type: text/html"), "not as a Noonbell server (HTTP 200)"),
+        (BAD_GATEWAY, "not as a Noonbell server (HTTP 502)"),
+        (redirecting(302, "https://elsewhere.example/"), "redirects to https://elsewhere.example/"),
         (problem(503, "The database is away", "Retry-After: 5"), "cannot answer now: The database is away"),
         (problem(500, "Something went wrong here"), "Its log names this request: abc123"),
-        (problem(429, "Too many requests", "Retry-After: 7"), "asks us to wait 7 s: Too many requests"),
-        (b"", "has hung up without an answer"),
+        (problem(429, "Too many requests", "Retry-After: 7"), "asks to retry in 7 s: Too many requests"),
+        (b"", "closed the connection without an answer"),
     ],
 )
 async def test_servers_that_cannot_answer(said: bytes, told: str) -> None:
@@ -136,7 +136,7 @@ async def test_a_lost_answer_is_asked_for_again_under_the_same_key() -> None:
 async def test_what_must_not_be_done_twice_is_not_sent_twice() -> None:
     async with serving(answering(b"")) as server:
         client = Client(f"http://127.0.0.1:{server.port}", "nbk_key", as_json=False)
-        with pytest.raises(CliError, match="has hung up without an answer"):
+        with pytest.raises(CliError, match="closed the connection without an answer"):
             await client.call("PATCH", "/schedules/r1", {"name": "x"})
     assert len(server.asked) == 1
 
@@ -144,10 +144,11 @@ async def test_what_must_not_be_done_twice_is_not_sent_twice() -> None:
 def test_both_places_at_once(tmp_path: Path) -> None:
     both = At(NOONBELL_STORE=f"sqlite:///{tmp_path}/x.db", NOONBELL_URL="http://127.0.0.1:1")
     assert "Both NOONBELL_STORE and NOONBELL_URL are set" in both.refused(*LIST)
-    assert "Say --store or --server, not both" in both.refused(*LIST, "--store", "sqlite:///a", "--server", "http://a")
+    refused = both.refused(*LIST, "--store", "sqlite:///a", "--server", "http://a")
+    assert "--store and --server exclude each other" in refused
     assert "File not found" in both.refused(*LIST, "--store", f"sqlite:///{tmp_path}/x.db")
 
 
 def test_what_only_a_database_can_do(served: StreamInFlight) -> None:
-    assert "prune works on a database" in served.refused("prune", "--keep", "90d")
-    assert "--owner and --scheduler are for --store" in served.refused("verify", "--owner", "api")
+    assert "prune does not work through a server" in served.refused("prune", "--keep", "90d")
+    assert "--owner and --scheduler require --store" in served.refused("verify", "--owner", "api")

@@ -58,7 +58,7 @@ def test_every_command_speaks_json_and_says_what_it_does() -> None:
 def test_the_help_fits_eighty_columns_and_groups_the_commands() -> None:
     shown = At().said("--help")
     assert max(map(len, shown.splitlines())) <= 80
-    for title in ("Schedules:", "Accounts:", "Files:", "Notices:", "Keys and people:", "Service:"):
+    for title in ("Schedules:", "History:", "Files:", "Notices:", "Keys and users:", "Service:"):
         assert f"\n{title}\n" in shown
     assert "Exit status:" in shown
 
@@ -80,7 +80,7 @@ def test_what_needs_no_service_loads_none(arguments: list[str]) -> None:
 
 
 def test_a_command_that_does_not_exist() -> None:
-    assert At().refused("shedules") == 'There is no command "shedules"'
+    assert At().refused("shedules") == 'Unknown command "shedules"'
     assert "Did you mean: schedules" in At().run("shedules").stderr
 
 
@@ -167,13 +167,13 @@ def test_actions(local: At, options: tuple[str, ...], action: dict[str, object])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("every hour", "--name", "x"), "What shall a run do?"),
-        (("every hour", *HOOK), "What shall it be called? Say --name"),
-        (("every hour", "--name", "x", *HOOK, "--callback", "y"), "--http and --callback are two"),
+        (("every hour", "--name", "x"), "The action is missing"),
+        (("every hour", *HOOK), "The name is missing: pass --name"),
+        (("every hour", "--name", "x", *HOOK, "--callback", "y"), "--http and --callback exclude each other"),
         (("every hour", "--name", "x", "--callback", "y", "--payload", "{"), "--payload is not JSON"),
         (("every hour", "--name", "x", *HOOK, "--header", "nothing"), "must be NAME:VALUE"),
-        (("every hour", "--name", "x", "--body", "y"), "--body goes with --http"),
-        (("every hour", "--name", "x", "--command", "a 'b"), "--command cannot be taken apart"),
+        (("every hour", "--name", "x", "--body", "y"), "--body requires --http"),
+        (("every hour", "--name", "x", "--command", "a 'b"), "--command cannot be split into words"),
         (("every hour at 9am in Kyiw", "--name", "x", *HOOK), "Cannot understand"),
         (("9am in Kyiv", "--tz", "UTC", "--name", "x", *HOOK), "give one of them"),
         (("61 * * * *", "--name", "x", *HOOK), "minute field"),
@@ -189,7 +189,7 @@ def test_a_dry_run_needs_no_place_and_makes_nothing() -> None:
     assert told["understood"]["spec"] == "30 1 * * *"
     assert len(told["upcoming"]) == 2
     assert any(one["kind"] == "twice" for one in told["surprises"])
-    assert "Nothing was made" in At().said("schedules", "add", "noon every day", "--dry-run", "--tz", "UTC")
+    assert "Nothing was created" in At().said("schedules", "add", "noon every day", "--dry-run", "--tz", "UTC")
 
 
 def test_a_database_is_made_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_what_is_there_is_not_looked_for_in_a_database_that_is_not(shell: Shell,
     result = shell.run(*arguments, given="correct horse\n")
     assert result.exit_code == 2
     assert f"File not found: {shell.path}; nothing was created" in result.output
-    assert "makes a ledger there" in result.output
+    assert "creates a ledger there" in result.output
     assert not shell.path.exists()
 
 

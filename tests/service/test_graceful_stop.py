@@ -90,7 +90,7 @@ async def test_what_runs_at_a_stop_is_handed_back(tmp_path: Path, signals: int) 
             assert asked.recv(4) == b"GET "
             service.process.send_signal(signal.SIGTERM)
             if signals == 2:
-                eventually(lambda: any("Stopping: runs have" in line for line in service.lines))
+                eventually(lambda: any("stopping shutdown_seconds=" in line for line in service.lines))
                 assert service.process.poll() is None
                 service.process.send_signal(signal.SIGTERM)
             ended = service.ended()
@@ -145,7 +145,7 @@ async def test_a_worker_hands_back_as_the_service_does(tmp_path: Path, signals: 
         eventually(lambda: begun.exists() and begun.read_text() == "x\nx\n")
         worker.send_signal(signal.SIGTERM)
         log = ""
-        while "Stopping: runs have" not in log:
+        while "stopping shutdown_seconds=" not in log:
             log += (line := worker.stderr.readline())
             assert line, log
         if signals == 2:

@@ -88,7 +88,7 @@ def test_the_demo_from_its_start_to_ctrl_c(tmp_path: Path) -> None:
     (request,) = [line for line in lines if line.get("request_id") == "mine"]
     assert request["logger"] == "noonbell.api"
     assert (request["method"], request["path"], request["status"]) == ("GET", f"{API}/caller", 401)
-    assert [line["event"] for line in lines][-1] == "Stopped"
+    assert [line["event"] for line in lines][-1] == "stopped"
 
 
 def test_a_run_that_does_not_end_is_left_in_the_time_given_and_taken_up_again(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ async def test_what_people_are_told(tmp_path: Path) -> None:
         again = await _announcement(service)
         assert again.admin_link is None
         assert await service.access.authenticate(told.key) is None, "the key of the last time is revoked"
-        assert "There is no admin" not in "\n".join(again.lines())
+        assert "No admin exists" not in "\n".join(again.lines())
     finally:
         await service.store.close()
 

@@ -146,5 +146,5 @@ def test_the_doctor_finds_that_it_is_away(tmp_path: Path, monkeypatch: pytest.Mo
     away = Shell(tmp_path, f"redis://:{PASSWORD}@127.0.0.1:1/0", monkeypatch)
     found = away.timeline_finding()
     assert found["level"] == "warning"
-    assert "until then the database is asked" in found["do"]
+    assert "until then the database is polled" in found["do"]
     assert away.run("config", "show", "--json").output.count("redis://***@127.0.0.1:1/0") == 1

@@ -140,7 +140,7 @@ async def test_a_channel_keeps_its_secrets_while_other_things_change(browser: Br
     assert made.config["headers"] == {"X-Token": "***"}
     moved = await browser.post(f"/channels/{channel_id}", name="renamed", url="https://example.org/other", sign="on")
     assert moved.status_code == 422  # a secret does not go along to another address
-    assert "type it again" in moved.text
+    assert "enter it again" in moved.text
     assert "on" in await browser.done(f"/channels/{channel_id}/turn")
     keys = await browser.post(f"/channels/{channel_id}/signing-keys")
     assert "whsec_" in keys.text
@@ -151,7 +151,7 @@ async def test_a_test_that_does_not_arrive_says_why(browser: Browser) -> None:
     await browser.done("/channels/new", kind="webhook", name="inside", url="http://127.0.0.1:9/", enabled="on")
     (made,) = (await browser.service.channels.list(team="default")).items
     page = await browser.done(f"/channels/{made.channel_id}/test")
-    assert "did not arrive" in page
+    assert "was not delivered" in page
     assert 'class="notice bad"' in page
 
 
@@ -203,7 +203,7 @@ async def test_a_monitor_from_its_making_to_its_end(browser: Browser) -> None:
     await browser.done("/monitors/bk/edit", **{**typed, "grace_seconds": "60"})
     assert (await browser.service.monitors.get("bk")).grace_seconds == 60
     assert "Paused" in await browser.done("/monitors/bk/pause")
-    assert "Watched again" in await browser.done("/monitors/bk/resume")
+    assert "Resumed" in await browser.done("/monitors/bk/resume")
     page = await browser.done("/monitors/bk/renew-token")
     assert f"/ping/{made.token}" not in page
     assert "is deleted" in await browser.done("/monitors/bk/delete")
@@ -337,7 +337,7 @@ async def test_settings_say_where_they_came_from_and_hide_passwords(browser: Bro
     page = await browser.read("/settings")
     assert "master_keys_file" in page
     assert "default" in page
-    assert "wrapped anew" in await browser.done("/settings/rotate-master-key")
+    assert "rewrapped" in await browser.done("/settings/rotate-master-key")
     assert "this process" in await browser.read("/instances")
 
 

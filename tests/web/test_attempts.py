@@ -74,4 +74,4 @@ async def test_on_the_page(failing: str, browser: Browser) -> None:
     assert len([one for one in parsed.all("pre") if one.get("class") == "traceback"]) == 25
     assert "raise ValueError(f" in parsed.text
     assert "<script>alert(" not in page
-    assert "This attempt left nothing to tell" not in parsed.text
+    assert "No details were recorded for this attempt" not in parsed.text

@@ -127,11 +127,11 @@ async def test_dots_that_stand_for_nothing_are_refused(browser: Browser) -> None
 async def test_it_becomes_a_secret(browser: Browser) -> None:
     await make(browser, {"headers": {"Authorization": "Bearer tok-en-in-plain"}})
     page = await browser.read("/schedules/one/edit")
-    assert "Better kept as a secret" in page
+    assert "Move to a secret" in page
     assert 'name="named" value="API_TOKEN"' in page
     page = await browser.done("/schedules/one/move-credential", place="header:Authorization", named="API_TOKEN")
     assert "is the secret API_TOKEN now" in page
-    assert "Better kept as a secret" not in page
+    assert "Move to a secret" not in page
     assert "Bearer ${secrets.API_TOKEN}" in page
     after = await browser.service.schedules.get("one")
     assert after.action["headers"] == {"Authorization": "Bearer ${secrets.API_TOKEN}"}
@@ -145,7 +145,7 @@ async def test_a_secret_that_is_there_is_not_overwritten_and_a_bad_name_changes_
     await browser.service.secrets.put("default", "TAKEN", "another value")
     assert "choose another name" in await browser.done("/schedules/one/move-credential", place="bearer", named="TAKEN")
     page = await browser.done("/schedules/one/move-credential", place="bearer", named="no name")
-    assert "Bearer token stays where it is" in Parsed(page).text
+    assert "Bearer token was not moved" in Parsed(page).text
     assert (await browser.service.schedules.get("one")).action == action
     assert await browser.service.secrets.resolve("default", ["TAKEN"]) == {"TAKEN": "another value"}
 

@@ -133,7 +133,7 @@ async def test_what_a_cookie_tells_is_text_and_is_told_once(browser: Browser) ->
     assert "Paused: it has no occurrences" in page
     assert "Paused: it has no occurrences" not in await browser.read("/schedules/one")
     for forged in ("no base64 !", "WzEsMl0=", "eyJ9", "WyJiYWQiLCB7fV0="):
-        browser.client.cookies.set("noonbell_told", forged, domain="service.local")
+        browser.client.cookies.set("noonbell_notice", forged, domain="service.local")
         assert "</html>" in await browser.read("/")
 
 

@@ -60,7 +60,7 @@ async def test_what_is_not_understood_is_shown_with_its_place(browser: Browser) 
         answer = await browser.post("/schedules/preview", script=True, when=wrong)
         assert answer.status_code == 200
         assert 'role="alert"' in answer.text, wrong
-    assert "Type when it is to run" in (await browser.post("/schedules/preview", script=True, when=" ")).text
+    assert "Enter when the schedule runs" in (await browser.post("/schedules/preview", script=True, when=" ")).text
 
 
 async def test_collisions_with_quiet_hours_and_with_a_busy_minute(browser: Browser) -> None:
@@ -93,7 +93,7 @@ async def test_without_a_script_a_preview_is_the_form_again(browser: Browser) ->
 
 async def test_a_schedule_in_english_is_made(browser: Browser) -> None:
     page = await browser.done("/schedules/new", **FILLED, headers="Accept: text/plain\r\nX-Team: a", tags="a, b,,a")
-    assert "Made. At 09:00, Monday to Friday." in page
+    assert "Created. At 09:00, Monday to Friday." in page
     (made,) = (await browser.service.schedules.list()).items
     assert (made.type, made.spec, made.timezone) == ("cron", "0 9 * * 1-5", "Europe/Kyiv")
     assert made.name == "every weekday at 9am in Kyiv"
@@ -112,7 +112,7 @@ async def test_a_schedule_in_english_is_made(browser: Browser) -> None:
         ({"when": "every blursday"}, "when", "not known"),
         ({"url": "ftp://x"}, "url", "http"),
         ({"headers": "no colon"}, "headers", "must be lines"),
-        ({"body_kind": "json", "body": "{"}, "body", "is no JSON"),
+        ({"body_kind": "json", "body": "{"}, "body", "is not JSON"),
         ({"more": "[]"}, "more", "JSON object"),
         ({"more": '{"timeout": {"total": -1}}'}, "more", "seconds above 0"),
         ({"attempts": "many"}, "attempts", "whole number"),
@@ -187,7 +187,7 @@ async def test_an_edit_does_not_undo_what_somebody_else_has_changed(browser: Bro
     await schedules.update("one", name="by another")
     answer = await browser.post("/schedules/one/edit", **(typed | {"name": "mine"}))
     assert answer.status_code == 422
-    assert "Somebody has changed this schedule" in answer.text
+    assert "This schedule was changed after you loaded the form" in answer.text
     assert (await schedules.get("one")).name == "by another"
 
 

@@ -101,7 +101,7 @@ def details() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("detail", details())
 def test_what_a_job_has_put_out_is_text(detail: dict[str, Any]) -> None:
     source = '{% from "parts/exchange.html" import exchange %}{{ exchange(shown) }}'
-    page = environment().from_string(source).render(shown=exchange.told(detail))
+    page = environment().from_string(source).render(shown=exchange.view_of(detail))
     assert "&lt;script&gt;" in page
     refuse_markup(page)
 
@@ -125,4 +125,4 @@ def test_bodies_are_made_readable() -> None:
     assert len(long.text) == exchange.MOST_SHOWN
     assert "of 100,000 characters" in long.remark
     assert exchange.body_of(None) is None
-    assert exchange.told(None) is None
+    assert exchange.view_of(None) is None

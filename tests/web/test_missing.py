@@ -13,7 +13,7 @@ async def test_an_unknown_address_is_a_page_of_the_dashboard(browser: Browser) -
     assert answer.status_code == 404
     assert "text/html" in answer.headers["content-type"]
     page = Parsed(answer.text)
-    assert "There is nothing at this address" in page.text
+    assert "Page not found" in page.text
     assert "logged in as ann" in page.text
     assert any(attrs.get("aria-label") == "Main" for attrs in page.all("nav"))
 
@@ -22,7 +22,7 @@ async def test_who_is_not_logged_in_sees_a_page_without_the_menu(browser: Browse
     browser.client.cookies.clear()
     answer = await browser.get("/no/such/page", Accept=AS_BROWSERS)
     assert answer.status_code == 404
-    assert "There is nothing at this address" in answer.text
+    assert "Page not found" in answer.text
     assert "<nav" not in answer.text
 
 

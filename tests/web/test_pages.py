@@ -87,7 +87,7 @@ async def test_the_list_is_searched_and_filtered(browser: Browser) -> None:
     assert await found("type=interval") == {"sync"}
     assert await found("tag=billing") == {"report"}
     assert await found("type=nonsense&cursor=nonsense") == {"report", "backup", "sync"}
-    assert "No schedule fits" in await browser.read("/schedules?q=nothing+like+it")
+    assert "No matching schedules" in await browser.read("/schedules?q=nothing+like+it")
 
 
 async def test_pages_of_fifty(browser: Browser) -> None:
@@ -122,7 +122,7 @@ async def test_many_at_once(browser: Browser) -> None:
     assert (await schedules.get("c")).quiet_hours_policy_id == policy.policy_id
     page = await browser.done("/schedules/bulk", ids=["a", "gone"], do="delete")
     assert "1 of 2 deleted. Not done: gone" in page
-    assert "Tick the schedules first" in await browser.done("/schedules/bulk", do="delete")
+    assert "Select the schedules first" in await browser.done("/schedules/bulk", do="delete")
     assert (await browser.post("/schedules/bulk", ids=["b"], do="")).status_code == 422
     assert (await browser.post("/schedules/bulk", ids=["b"], do="pause", back="//evil")).headers[
         "location"
@@ -140,7 +140,7 @@ async def test_a_schedule_accounts_for_itself(browser: Browser) -> None:
     assert "Every hour, counted from the last run" in text
     assert "A year of verdicts" in text
     assert "3 attempts, exponential from 7.00 s" in text
-    assert "Nothing has come yet" in text, "a run that was asked for is no occurrence"
+    assert "No occurrences yet" in text, "a run that was asked for is no occurrence"
     assert page.count('class="c-') >= 366
     assert run_id.startswith("one:manual:")
 

@@ -95,8 +95,8 @@ async def test_a_plan_that_does_not_fit_any_more_is_refused_with_what_changed(br
     await schedules.pause("report")
     answer = await browser.post("/plan/apply", **form)
     assert answer.status_code == 409
-    assert "The schedule &#34;report&#34; was changed meanwhile" in answer.text
-    assert "Below is the plan as it would be now" in answer.text
+    assert "The schedule &#34;report&#34; was changed since then" in answer.text
+    assert "The current plan is below" in answer.text
     assert (await schedules.get("sweep")).spec == "900"
     form |= hidden(answer.text)
     assert "Applied: 0 created, 2 changed" in await browser.done("/plan/apply", **form)
@@ -107,7 +107,7 @@ async def test_another_text_than_the_planned_one_is_not_applied(browser: Browser
     form = await planned(browser, FILE)
     answer = await browser.post("/plan/apply", **(form | {"text": FILE.replace("15m", "1m")}))
     assert answer.status_code == 409
-    assert "The text declares something else" in answer.text
+    assert "The text has changed since the plan was made" in answer.text
     assert (await browser.service.schedules.list()).items == []
     without = await browser.post("/plan/apply", text=FILE, format="toml")
     assert without.status_code == 409

@@ -80,7 +80,7 @@ async def test_only_ones_own_team_is_looked_at(browser: Browser) -> None:
     assert (await browser.get("/schedules/veiled/signing-keys")).status_code == 404
     for verb in ("show", "rotate", "retire"):
         assert (await browser.post(f"/schedules/veiled/signing-keys/{verb}")).status_code == 404
-    assert "There was nothing to look at" in await browser.read("/verify?go=yes")
+    assert "Nothing to check" in await browser.read("/verify?go=yes")
 
 
 # --- signing keys -----------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ async def test_a_change_of_many_that_cannot_be_changes_none(browser: Browser) ->
         await make(browser, name)
     before = [(await browser.service.schedules.get(name)).epoch for name in ("a", "b")]
     wrong: list[tuple[dict[str, str], str]] = [
-        ({}, "Fill in what is to change"), ({"edit_timezone": "Mars/Base"}, "None of 2 was changed"),
+        ({}, "Fill in the fields to change"), ({"edit_timezone": "Mars/Base"}, "None of 2 was changed"),
         ({"edit_attempts": "3"}, "must have both"), ({"edit_jitter_seconds": "soon"}, "None of 2 was changed"),
     ]  # fmt: skip
     for typed, told in wrong:
@@ -64,8 +64,8 @@ async def test_schedules_by_who_keeps_them_and_by_lane(browser: Browser) -> None
     await make(browser, "mine")
     lane = browser.service.settings.lane
     assert 'value="mine"' in await browser.read(f"/schedules?owner=api&lane={lane}")
-    assert "No schedule fits" in await browser.read("/schedules?owner=file:other")
-    assert "No schedule fits" in await browser.read("/schedules?lane=elsewhere")
+    assert "No matching schedules" in await browser.read("/schedules?owner=file:other")
+    assert "No matching schedules" in await browser.read("/schedules?lane=elsewhere")
 
 
 async def test_the_runs_of_one_schedule(browser: Browser) -> None:
@@ -216,14 +216,14 @@ async def test_a_task_of_the_application_is_run_by_a_click(
     (hourly,) = [path for path, name in paths if name == "hourly"]
     (daily,) = [path for path, name in paths if name == "daily"]
     assert f'action="{hourly}/run"' in await with_tasks.read(hourly)
-    assert "It has run, and succeeded" in await with_tasks.done(f"{hourly}/run")
+    assert "The task has run and succeeded" in await with_tasks.done(f"{hourly}/run")
     failed = await with_tasks.done(f"{hourly}/run")
-    assert "It failed with RuntimeError" in failed
+    assert "The task failed with RuntimeError" in failed
     assert "no disk left" not in failed, "what it says may be meant for other eyes"
     monkeypatch.setattr(schedule, "TASK_PATIENCE_SECONDS", 0.05)
-    assert "It is running" in await with_tasks.done(f"{daily}/run")
+    assert "The task is running" in await with_tasks.done(f"{daily}/run")
     monkeypatch.setattr(schedule, "TASK_PATIENCE_SECONDS", 20.0)
-    assert "A run of it is under way" in await with_tasks.done(f"{daily}/run")
+    assert "A run of the task is in progress" in await with_tasks.done(f"{daily}/run")
     sys.modules["their_tasks"].go_on.set()
     await asyncio.gather(*schedule.under_way)
     assert (await with_tasks.post(f"{daily}/pause")).status_code == 409

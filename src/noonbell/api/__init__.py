@@ -1,1 +1,1 @@
-"""The REST API: FastAPI over the faces of a service. Import it only where the extra `server` is installed."""
+"""The REST API: FastAPI over the interfaces of a service. Import it only where the extra `server` is installed."""

@@ -1,6 +1,6 @@
-"""The application: every module of routes, what surrounds them, and the faces that answer without a key.
+"""The application: the modules of routes, the middleware, and the endpoints that require no key.
 
-`create_app` starts nothing: the service it is given is started and stopped by its owner.
+`create_app` starts nothing: the owner of the service starts and stops it.
 """
 
 from __future__ import annotations
@@ -66,20 +66,20 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     instances.router,
 )
 
-# Paths that are open to everybody, each with its reason. Whatever else there is asks for a key.
+# Public paths, each with its reason. Every other path requires a key.
 PUBLIC: Final = {
-    "/healthz": "for those who watch over processes",
+    "/healthz": "for process supervisors and load balancers",
     "/readyz": "as /healthz",
     "/ping/{rest:path}": "the token in the address is the key",
     f"{PREFIX}/openapi.json": "the description of the API holds no data",
-    "/demo/bell": "the target of the demo's schedules: it keeps nothing and tells nothing",
+    "/demo/bell": "the target of the demo's schedules: it stores nothing and returns no data",
     "/demo/moody": "as /demo/bell",
-    **web.PUBLIC,  # pages; the others ask for a session, which `web/session.py` sees to
+    **web.PUBLIC,  # public pages; `web/session.py` requires a session for the others
 }
 
 
 def create_app(service: Service) -> FastAPI:
-    """The API of a service."""
+    """Return the API of a service."""
     app = FastAPI(
         title="Noonbell",
         version=__version__,
@@ -98,19 +98,19 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(demo.router)
     app.router.routes.append(Route("/ping/{rest:path}", PingApp(service.monitors), include_in_schema=False))
     problems.install(app)
-    web.tell_missing(app)
-    _tell_what_is_invalid(app)
+    web.add_missing_pages(app)
+    _describe_validation(app)
     openapi.install(app)
     app.add_middleware(
         RequestMiddleware, largest_body=service.settings.largest_body_bytes, prefix=PREFIX, observe=measures.request,
-        admit=_asking_for_a_key(service), https=service.settings.is_https, stopping=service.stopping,
+        admit=_key_check(service), https=service.settings.is_https, stopping=service.stopping,
     )  # fmt: skip
     return app
 
 
 @cache
 def _routes() -> list[BaseRoute]:
-    """What every application has; it takes a while to be worked out, once in a process."""
+    """Return the routes that every application has. Building them is slow, so it is done once in a process."""
     included = APIRouter()
     for router in (health.router, metrics.router):
         included.include_router(router)
@@ -122,13 +122,13 @@ def _routes() -> list[BaseRoute]:
 
 
 async def _of_first_team(caller: Writing) -> None:
-    """Declared tasks belong to the first team; to others they are not there."""
+    """Hide declared tasks from every team but the first, to which they belong."""
     if caller.team != DEFAULT_TEAM:
-        raise problems.ProblemError(404, "There is no such address", kind="not-found")
+        raise problems.ProblemError(404, "Address not found", kind="not-found")
 
 
-def _asking_for_a_key(service: Service) -> Callable[[Request], Awaitable[None]]:
-    """What is asked before the body of a request is read; pages ask for a session by themselves."""
+def _key_check(service: Service) -> Callable[[Request], Awaitable[None]]:
+    """Return the check of the API key that runs before a body is read; pages check their session themselves."""
 
     async def ask(request: Request) -> None:
         path = request.scope["path"]
@@ -138,7 +138,7 @@ def _asking_for_a_key(service: Service) -> Callable[[Request], Awaitable[None]]:
     return ask
 
 
-def _tell_what_is_invalid(app: FastAPI) -> None:
+def _describe_validation(app: FastAPI) -> None:
     async def invalid(request: Request, error: Exception) -> Response:
         return problems.answer(request, problems.of_validation(cast("RequestValidationError", error), request))
 

@@ -1,11 +1,11 @@
 """JSON bodies whose cost is known before they are decoded.
 
 A body is decoded only if its sender may use the route, and if it holds few enough keys and values: FEW_VALUES, or
-MOST_VALUES where schedules and calendars are sent. They are counted from its bytes, at the speed of a copy. Bodies that
-are large are decoded one at a time, with a pause as long as the work after each. The models (`api/models/base.py`) see
-to it that a body with wrong fields yields few errors, whatever it holds.
+MOST_VALUES on routes that take schedules and calendars. They are counted from its bytes, at the speed of a copy. Large
+bodies are decoded one at a time, with a pause as long as the work after each. The models (`api/models/base.py`) ensure
+that a body with wrong fields yields few errors, whatever it holds.
 
-Every module of routes of the API has an `api_router()`; a test goes through the table of routes and holds that.
+Every module of routes of the API has an `api_router()`; a test checks the table of routes for this.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ApiRoute(APIRoute):
 
 
 class LargeRoute(ApiRoute):
-    """For batches, payloads and calendars."""
+    """A route for batches, payloads and calendars."""
 
     most_values = MOST_VALUES
 
@@ -84,9 +84,9 @@ def _turn_of(app: FastAPI) -> asyncio.Lock:
 
 
 def decode(body: bytes, most: int) -> Any:
-    """The value of a body in UTF-8.
+    """Return the value of a body in UTF-8.
 
-    Raises HTTPException 413 where it holds too many values, and JSONDecodeError where it is no JSON.
+    Raises HTTPException 413 if it holds too many values, and JSONDecodeError if it is not JSON.
     """
     if count_values(body) > most:
         raise HTTPException(413, f"The body of a request may hold {most} keys and values at most here")
@@ -98,9 +98,9 @@ def decode(body: bytes, most: int) -> Any:
 
 
 def count_values(body: bytes) -> int:
-    """The keys and values of a body, up to a few; without those that decoding would not reach.
+    """Count the keys and values of a body, give or take a few, without those that decoding would not reach.
 
-    What stands within quotes is no structure. A body with very many quotes is not taken apart: it holds too many texts.
+    Text within quotes is not structure. A body with very many quotes is not split: it holds too many texts.
     """
     bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
     texts = bare.count(b'"') // 2

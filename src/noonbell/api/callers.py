@@ -1,13 +1,13 @@
-"""Who calls: the dependencies that give a route its `Caller`, or answer 401, 403 or 429.
+"""Authentication: the dependencies that give a route its `Caller`, or respond with 401, 403 or 429.
 
     async def list_schedules(service: Serving, caller: Reading) -> ...:
 
-Every route takes exactly one of Reading, Writing and Administering, or stands in PUBLIC of `api/app.py`; a test goes
-through the table of routes and holds that. The key comes as `Authorization: Bearer nbk_…`, on loopback too.
+Every route takes exactly one of Reading, Writing and Administering, or is listed in PUBLIC of `api/app.py`; a test
+checks the table of routes for this. The key is sent as `Authorization: Bearer nbk_…`, also on loopback.
 
-Whoever sends a request to the API is asked for his key before its body is read (`admit`, by `api/middleware.py`); the
-dependencies find him there. A wrong key costs ten times a right one in the bucket of its address, so that guessing is
-slow; an address that has used up its bucket is not even looked up.
+The key of a request to the API is checked before its body is read (`admit`, called by `api/middleware.py`); the
+dependencies reuse the caller found then. A wrong key costs ten times a right one in the bucket of its address, so that
+guessing is slow; a key from an address whose bucket is empty is not looked up at all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noonbell.api.problems import ProblemError
 from noonbell.bootstrap import Service
 
 _WRONG_KEY_COSTS: Final = 10.0
-# Who has shown a key; `noonbell.caller` may also be somebody with a session, who has no business here.
+# The caller authenticated by a key. `noonbell.caller` may also hold a session's user, which the API does not accept.
 _ADMITTED: Final = "noonbell.admitted"
 _bearer = HTTPBearer(auto_error=False, scheme_name="API key", description="An API key, such as nbk_…")
 _Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
@@ -42,7 +42,7 @@ class RateLimits:
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from, as far as the server knows."""
+    """Return the address that a request comes from, as far as the server knows it."""
     return "unknown" if request.client is None else request.client.host
 
 
@@ -53,13 +53,13 @@ def require_room(seconds: int | None) -> None:
 
 
 def require_room_of_address(request: Request) -> None:
-    """429 where too many requests came from there; a network of IPv6 is one address."""
+    """Raise 429 if too many requests came from the address; a network of IPv6 counts as one address."""
     limits: RateLimits = request.app.state.limits
     require_room(limits.addresses.take(counted_as(address_of(request))))
 
 
 async def admit(request: Request, service: Service) -> None:
-    """Find out who calls from the head of a request alone: whoever has no key gets nothing read, and nothing parsed."""
+    """Authenticate a request by its headers alone, so that without a key no body is read or parsed."""
     await _caller(request, service, await _bearer(request))
 
 
@@ -113,5 +113,5 @@ Reading = Annotated[Caller, Depends(reader)]
 Writing = Annotated[Caller, Depends(writer)]
 Administering = Annotated[Caller, Depends(admin)]
 
-# Which scope a dependency asks for: what the test of all routes goes by.
+# The scope that a dependency requires, for the test of all routes.
 REQUIRES: Final[dict[Callable[..., Any], Scope]] = {reader: "read", writer: "write", admin: "admin"}

@@ -1,7 +1,7 @@
-"""Tasks that programs have declared (`Scheduler`, `periodic`), for looking at.
+"""Tasks that programs have declared (`Scheduler`, `periodic`), read-only.
 
-They live in the same table as durable schedules and belong to the first team. There are as many as programs have
-written down, so all of them are read at once, and kept for a moment: a page of schedules costs no more for them.
+They are in the same table as durable schedules and belong to the first team. Programs declare few of them, so all are
+read at once and cached briefly: they add no cost to a page of schedules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DeclaredTasks:
         self._kept_at: float | None = None
 
     async def of_team(self, team: str) -> Sequence[Mapping[str, Any]]:
-        """Rows by sid; other teams than the first have none."""
+        """Return rows by sid; teams other than the first have none."""
         return await self._all() if team == DEFAULT_TEAM else ()
 
     async def find(self, team: str, schedule_id: str) -> Mapping[str, Any] | None:

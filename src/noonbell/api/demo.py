@@ -1,10 +1,10 @@
-"""What `noonbell serve --demo` has to show: a few schedules, and the target that their requests reach.
+"""The data of `noonbell serve --demo`: a few schedules, and the target that their requests reach.
 
-The target is this service itself. It keeps nothing and gives nothing away: /demo/bell answers, and /demo/moody answers
-with an error for about one run in four, so that there are retries and failures to look at. Egress lets schedules reach
-127.0.0.1 at the very port of the service, and no other; any path of it, and for all teams, since egress goes by hosts
-and ports. That is so only while the service listens on loopback: elsewhere the demo's requests are refused, unless
-`--allow 127.0.0.1:PORT` says otherwise.
+The target is this service itself. It stores and returns no data: /demo/bell succeeds, and /demo/moody responds with an
+error to about one run in four, so that the demo has retries and failures. Egress lets schedules reach 127.0.0.1 at the
+port of the service and at no other; this includes any path and all teams, because egress checks hosts and ports. It is
+allowed only while the service listens on loopback: otherwise the demo's requests are refused unless
+`--allow 127.0.0.1:PORT` is given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def bell() -> dict[str, str]:
 
 @router.post("/demo/moody")
 async def moody(request: Request) -> JSONResponse:
-    """Which runs meet a bad mood is decided by their id: a retry of the same run mostly finds a better one."""
+    """Fail by the id of the run, for about one in four; a retry of the same run mostly succeeds."""
     run = request.headers.get("Idempotency-Key", "") + request.headers.get("Noonbell-Attempt", "")
     mood = hashlib.sha256(run.encode()).digest()[0]
     if mood < 96:
@@ -45,7 +45,7 @@ async def moody(request: Request) -> JSONResponse:
     return JSONResponse({"said": "well, all right"})
 
 
-# In English, as people write them: what is understood is what the API shows.
+# In English, as users write them; the API shows the interpretation.
 _TEXTS: Final = {
     "demo-every-minute": "every minute",
     "demo-every-10-seconds": "every 10 seconds",
@@ -55,7 +55,7 @@ _TEXTS: Final = {
 
 
 def demo_schedules(port: int, now: datetime) -> list[dict[str, Any]]:
-    """The schedules, as they are created."""
+    """Return the fields of the demo's schedules."""
     target = f"http://127.0.0.1:{port}/demo"
     made: list[dict[str, Any]] = []
     for schedule_id, text in _TEXTS.items():
@@ -70,14 +70,14 @@ def demo_schedules(port: int, now: datetime) -> list[dict[str, Any]]:
 
 
 def _demo_command(echo: str, now: datetime) -> dict[str, Any]:
-    """A schedule that starts a program, which the demo allows."""
+    """Return a schedule that starts a program, which the demo allows."""
     text = "every 30 minutes"
     made = {"schedule_id": "demo-command", "name": f"Demo: {text}, a command", "tags": [_TAG]}
     return made | {"action": {"kind": "command", "argv": [echo, "dong"]}} | dict(schedule_fields(text, now=now))
 
 
 async def ensure_demo(service: Service) -> None:
-    """Make the schedules that are not there; one that was deleted stays deleted, and changes are kept."""
+    """Create missing schedules; a deleted one stays deleted, and changes are kept."""
     schedules = service.schedules.acting("demo", TEAM)
     wanted_schedules = demo_schedules(service.settings.port, _now(service))
     if (echo := service.settings.demo_command) is not None:
@@ -86,7 +86,7 @@ async def ensure_demo(service: Service) -> None:
         try:
             await _ensure(schedules, wanted)
         except ScheduleExistsError:
-            continue  # its id was used once: somebody has deleted it
+            continue  # its id was used before: a user has deleted the schedule
 
 
 async def _ensure(schedules: Schedules, wanted: dict[str, Any]) -> None:
@@ -101,7 +101,7 @@ async def _ensure(schedules: Schedules, wanted: dict[str, Any]) -> None:
 
 
 async def demo_key(service: Service) -> str:
-    """A key that works for a day. The one that was printed last time is revoked: it stands in some old terminal."""
+    """Create a key that is valid for a day, and revoke the one of the last start, which an old terminal may show."""
     access = service.access.acting("demo")
     after = ""
     while page := await access.list_keys(TEAM, after=after):
@@ -110,7 +110,7 @@ async def demo_key(service: Service) -> str:
                 try:
                     await access.revoke_key(key.key_id)
                 except NoonbellError:
-                    continue  # somebody was quicker
+                    continue  # already revoked
         after = page[-1].key_id
     _, key_text = await access.create_key(TEAM, ["admin"], name=KEY_NAME, expires_at=_now(service) + _KEY_LASTS)
     return key_text

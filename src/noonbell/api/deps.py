@@ -1,4 +1,4 @@
-"""What routes are given: the service they belong to, and its faces in the name of a caller."""
+"""Dependencies of routes: the service, and its interfaces on behalf of a caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Serving = Annotated[Service, Depends(get_service)]
 
 
 def schedules_of(service: Service, caller: Caller) -> Schedules:
-    """The schedules of the caller's team, in his name."""
+    """Return the schedules of the caller's team; changes are recorded under the caller's name."""
     return service.schedules.acting(caller.actor, caller.team)
 
 
@@ -29,5 +29,5 @@ def access_of(service: Service, caller: Caller) -> Access:
 
 
 def monitors_of(service: Service, caller: Caller) -> Monitors:
-    """The monitors in the name of the caller; which team is meant is said at each call."""
+    """Return the monitors on behalf of the caller; each call names the team."""
     return service.monitors.acting(caller.actor)

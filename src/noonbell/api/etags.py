@@ -1,11 +1,11 @@
-"""Entity tags: what a client has seen, and whether that is still so.
+"""Entity tags: the version that a client has seen, and whether it is still current.
 
-    ETag: "7-1795000000000000"          with every single thing
-    If-Match: "7-1795000000000000"      on a change: 412 where it is another by now
-    If-None-Match: "7-1795000000000000" on a GET: 304 where it is the same still
+    ETag: "7-1795000000000000"          in the response for a single resource
+    If-Match: "7-1795000000000000"      on a change: 412 if the tag has changed since
+    If-None-Match: "7-1795000000000000" on a GET: 304 if the tag is the same
 
-A change without If-Match is made whatever was there before. The tag of a schedule is made of its epoch and its last
-edit: a run does not change it. Tags are compared as opaque texts, weak ones (W/"…") by their text too.
+A change without If-Match is made unconditionally. The tag of a schedule is made of its epoch and its last edit: a run
+does not change it. Tags are compared as opaque texts, and weak ones (W/"…") by their text as well.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _TAG: Final = re.compile(r'(?:W/)?"([^"]*)"')
 
 IfMatch = Annotated[
     str | None,
-    Header(alias="If-Match", description="The ETag that was seen; the change is refused where it is another by now."),
+    Header(alias="If-Match", description="The ETag of the client's version; refused if it is outdated."),
 ]
 IfNoneMatch = Annotated[
-    str | None, Header(alias="If-None-Match", description="The ETag that was seen; 304 where it is the same still.")
+    str | None, Header(alias="If-None-Match", description="The ETag of the client's version; 304 if it is current.")
 ]
 
 
@@ -36,7 +36,7 @@ NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {304: {"description": "It
 
 
 def tag(*parts: object) -> str:
-    """The entity tag of what these say."""
+    """Return the entity tag for these values."""
     return '"' + "-".join(map(str, parts)) + '"'
 
 
@@ -45,26 +45,26 @@ def schedule_tag(schedule: Any) -> str:
 
 
 def holds(header: str | None, current: str) -> bool:
-    """Whether an If-Match or If-None-Match names the current tag; False where there is no header."""
+    """Return whether an If-Match or If-None-Match names the current tag; False without a header."""
     if header is None:
         return False
     return header.strip() == "*" or current.strip('"') in _TAG.findall(header)
 
 
 def unchanged(current: str) -> Any:
-    """304: the client has seen this already. Routes give it in place of the model that they declare."""
+    """Return 304: the client has this version. Routes return it in place of the model that they declare."""
     return Response(status_code=304, headers={"ETag": current})
 
 
 def require(if_match: str | None, current: str) -> None:
-    """412 where the client has seen another state than the current one."""
+    """Raise 412 if the client has seen another version than the current one."""
     if if_match is not None and not holds(if_match, current):
-        raise ProblemError(412, f"It was changed meanwhile; its ETag is {current} now", kind="changed-meanwhile")
+        raise ProblemError(412, f"Changed since it was read: its ETag is now {current}", kind="changed-meanwhile")
 
 
 @contextmanager
 def changing(if_match: str | None) -> Iterator[None]:
-    """A change that is refused by the store is a 412 where the client has said what it saw, and a 409 otherwise."""
+    """Turn a conflict in the store into a 412 if the client sent If-Match; without it, the conflict stays a 409."""
     try:
         yield
     except DocumentConflictError as error:

@@ -1,6 +1,6 @@
 """A helper process for requests that compute for seconds.
 
-A thread would share the interpreter lock with the event loop, and the memory that it took would stay with the service.
+A thread would share the interpreter lock with the event loop, and the service would keep the memory that it used.
 The helper runs at a lower priority, has limits of its own, and ends with the request:
 
     async with HelperProcess() as helper:
@@ -31,7 +31,7 @@ _NICENESS: Final = 10
 _OUT_OF_MEMORY: Final = 3
 _LIMIT_EXCEEDED: Final = (_OUT_OF_MEMORY, -signal.SIGXCPU, -signal.SIGKILL)
 _LENGTH: Final = struct.Struct(">Q")
-# The settings of the service, which may hold passwords, are none of the helper's business.
+# The helper does not get the settings of the service, which may hold passwords.
 _ENVIRONMENT: Final = frozenset(
     ["HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONTZPATH", "TMPDIR", "TZ"]
 )
@@ -76,7 +76,7 @@ class HelperProcess:
 
 
 def _failure(status: int) -> Exception:
-    """The error for a helper that ended during a call."""
+    """Return the error for a helper that ended during a call."""
     from noonbell.api.problems import ProblemError  # noqa: PLC0415 - the helper starts faster without FastAPI
 
     if status not in _LIMIT_EXCEEDED:

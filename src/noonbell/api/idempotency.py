@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a POST that is sent twice is done once.
+"""`Idempotency-Key`: a POST that is sent twice is carried out once.
 
     POST /api/v1/schedules
     Idempotency-Key: 0b1f…
@@ -8,10 +8,10 @@ answer, with `Idempotency-Replayed: true`. Another body under the same key is re
 while the first is under way (409). A key belongs to the team, the caller and the address that it is used with. Only
 answers of success are kept: after a refusal the same key may be tried again.
 
-What is created gets an id that is chosen and written down before it is created, and a run that is asked for is for the
-instant at which the request was first begun. So if the process dies before the answer is kept, or the database has not
-said whether it has committed, the repeat finds what is there instead of making it again. It may come a minute later:
-by then nothing of the first attempt is under way.
+The id of a new object is chosen and stored before the object is created, and a manual run is for the instant at which
+the request first began. So if the process dies before the answer is stored, or the outcome of a commit is unknown, the
+repeated request finds the existing object instead of creating a second one. It is accepted a minute later: by then the
+first attempt has ended.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$",
-        description="A text of the client's own: the same request again is answered, not done again.",
+        description="A unique text chosen by the client: a repeated request is answered, not carried out again.",
     ),
 ]  # fmt: skip
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What is answered, in the form in which it is kept."""
+    """A response in the form in which it is stored."""
 
     status: int
     body: str
@@ -60,8 +60,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    request: str  # what was asked for, as a hash
-    new_id: str  # of what is created
+    request: str  # the hash of the request
+    new_id: str  # the id of the new object
     begun_at: int
     answer: Answer | None = None
     first_at: int = 0  # when the first attempt was begun; 0 in what an earlier version wrote
@@ -71,9 +71,9 @@ _decode = msgspec.json.Decoder(_Kept).decode
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """The request for whoever carries it out. `repeated`: it was begun before, and nobody knows how far it got.
+    """One attempt to carry out a request. `repeated`: an earlier attempt began, and its outcome is unknown.
 
-    `begun_at` is when that was for the first time, the same for all attempts.
+    `begun_at` is the time of the first attempt, the same for all attempts.
     """
 
     new_id: str
@@ -81,20 +81,20 @@ class Attempt(msgspec.Struct, frozen=True):
     repeated: bool = False
 
     def may_have_made(self, created_at: datetime) -> bool:
-        """Whether what is there since then can be an earlier attempt's; an id that somebody chose may be older."""
+        """Return whether an earlier attempt may have created it; with an id chosen by the client it may be older."""
         return self.repeated and created_at >= self.begun_at
 
 
 Do = Callable[[Attempt], Awaitable[Answer]]
 
 
-def told(status: int, model: ResponseBody, **headers: str) -> Answer:
-    """A model as an answer."""
+def as_answer(status: int, model: ResponseBody, **headers: str) -> Answer:
+    """Return a model as an answer."""
     return Answer(status, model.model_dump_json(), {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 async def once(request: Request, service: Service, caller: Caller, key: str | None, do: Do) -> Response:
-    """Do it, unless it was done under this key before."""
+    """Carry out the request, unless it was carried out under this key before."""
     now = service.clock.now()
     if key is None:
         return _response(await do(Attempt(next(new_ids(now)), moment(now))))
@@ -107,8 +107,8 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
     try:
         answer = await do(Attempt(kept.new_id, moment(kept.first_at), repeated=version > 1))
     except (StoreError, TimelineError):
-        raise  # it may be committed all the same: the repeat finds out
-    except (NoonbellError, ProblemError):  # refused; after anything else nobody knows how far it got
+        raise  # it may be committed nevertheless: a repeated request finds out
+    except (NoonbellError, ProblemError):  # refused; after any other error the outcome is unknown
         await store.documents.write(removed=removals(KIND, [document_id]))
         raise
     written = _encode(msgspec.structs.replace(kept, answer=answer)).decode()
@@ -120,7 +120,7 @@ async def once(request: Request, service: Service, caller: Caller, key: str | No
 
 
 async def _begin(store: Ledger, document_id: str, team: str, asked: str, now: int) -> tuple[_Kept, int]:
-    """Write down that this is under way, or find out that it is or was; the version tells how often it was begun."""
+    """Record that the request is under way, or return its record; the version is the number of attempts."""
     found = await store.documents.find(DocumentFilter(KIND, [document_id]))
     known: _Kept | None = None
     expected, new_id, first_at = 0, next(new_ids(now)), now
@@ -141,7 +141,7 @@ async def _begin(store: Ledger, document_id: str, team: str, asked: str, now: in
 
 
 def _known(document: Document, asked: str, now: int) -> _Kept | None:
-    """What is kept of an earlier request; None where its time is over."""
+    """Return the record of an earlier request; None if it has expired."""
     kept = _decode(document.body)
     if kept.begun_at + KEPT_US <= now:
         return None
@@ -159,7 +159,7 @@ def _under_way() -> ProblemError:
 
 
 async def _sweep(store: Ledger, now: int) -> None:
-    """Forget some of those whose time is over; each that comes takes a few with it."""
+    """Delete some expired records; every new request deletes a few."""
     due, _ = await due_documents(store, KIND, now, _SWEPT)
     if due:
         await store.documents.write(removed=removals(KIND, [document.id for document in due]))

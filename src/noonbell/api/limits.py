@@ -1,7 +1,7 @@
-"""How many requests a key or an address may send: a bucket of tokens for each, which fills again with time.
+"""Rate limits: a token bucket for each key and each address, which fills again with time.
 
-A bucket holds what may be sent in ten seconds, so that a burst is fine and a flood is not. Buckets that have been full
-again for a while are forgotten; the number of buckets is bounded, whoever asks.
+A bucket holds the requests of ten seconds, so that a burst passes and a flood does not. Buckets that have been full
+again for a while are dropped; the number of buckets is bounded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BURST_SECONDS: Final = 10.0
 
 
 class Buckets:
-    """Token buckets by name; `per_minute` 0 is no limit."""
+    """Token buckets by name; `per_minute` 0 disables the limit."""
 
     def __init__(self, per_minute: int, elapsed: Callable[[], float]) -> None:
         self._rate = per_minute / 60
@@ -25,7 +25,7 @@ class Buckets:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when that was
 
     def take(self, name: str, tokens: float = 1.0) -> int | None:
-        """Take tokens; None where there were enough, else the seconds until there are."""
+        """Take tokens; return None if there were enough, else the seconds until there are."""
         if not self._rate:
             return None
         left = self._left(name)
@@ -34,7 +34,7 @@ class Buckets:
         return None if enough else max(1, math.ceil((tokens - left) / self._rate))
 
     def fine(self, name: str, tokens: float) -> None:
-        """Take tokens away for something that has happened already: as many as there are."""
+        """Take tokens for an event that has already happened, down to zero."""
         if self._rate:
             self._put(name, max(0.0, self._left(name) - tokens))
 
@@ -46,4 +46,4 @@ class Buckets:
         self._buckets.pop(name, None)
         self._buckets[name] = left, self._elapsed()
         if len(self._buckets) > MOST_BUCKETS:
-            self._buckets.popitem(last=False)  # the one that was used least lately: it is the fullest, or nearly
+            self._buckets.popitem(last=False)  # the least recently used one is the fullest, or nearly so

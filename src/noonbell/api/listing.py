@@ -7,7 +7,7 @@ from typing import Any
 
 from noonbell.api.models.base import PageOf
 from noonbell.api.models.schedules import ScheduleResponse
-from noonbell.api.schedule_presenter import schedule_told
+from noonbell.api.schedule_presenter import schedule_response
 from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules.declared_tasks import page_with_declared
 
@@ -21,6 +21,6 @@ async def schedule_page(
     *,
     now: int,
 ) -> PageOf[ScheduleResponse]:
-    """Up to `limit` schedules past the number `after`; `declared` are all of that sort, by their numbers."""
+    """Return up to `limit` schedules after the number `after`; `declared` are all declared ones, by number."""
     found = await page_with_declared(store, declared, wanted, after, limit, now=now)
-    return PageOf(items=[schedule_told(one) for one in found.items], next_cursor=found.next_cursor)
+    return PageOf(items=[schedule_response(one) for one in found.items], next_cursor=found.next_cursor)

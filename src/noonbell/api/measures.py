@@ -1,7 +1,7 @@
-"""The numbers of a service, in the form that Prometheus reads.
+"""The metrics of a service, in the format of Prometheus.
 
-What the engine and the store count by themselves is read when somebody asks; only requests are counted here. So the
-numbers cost the fire path nothing. Counters of the engine begin anew when it starts again, as counters do.
+The counters of the engine and the store are read at each scrape; only requests are counted here, so metrics cost the
+fire path nothing. The counters of the engine start at zero when it restarts, as Prometheus expects.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from noonbell.store.timed import BOUNDS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTED: Final = {
-    "polls": "Looks at what is due",
-    "looked": "Rows that a look has read",
+    "polls": "Polls for due schedules",
+    "looked": "Rows read by polls",
     "started": "Attempts that have begun",
     "succeeded": "Attempts that have succeeded",
     "failed": "Attempts that have failed",
-    "stale": "Ends that came under an old fence: another engine had taken the run",
-    "store_errors": "Looks that failed because of the store",
+    "stale": "Ends rejected by the fence: another engine had taken the run over",
+    "store_errors": "Polls that failed because of the store",
     "poll_gaps": "Stretches without a poll of the lane that were longer than the grace",
     "poll_gap_seconds": "Seconds without a poll of the lane, in stretches longer than the grace",
 }
@@ -33,19 +33,19 @@ _TIMELINE_COUNTED: Final = {
     "popped": "Members that the Redis timeline has brought up",
     "repaired": "Schedules that were overdue, and that the database found without the Redis timeline",
     "dropped": "Members of the Redis timeline that were no ids, or no active schedules",
-    "built": "How often the Redis timeline was built anew",
+    "built": "How often the Redis timeline was rebuilt",
     "errors": "Calls of the Redis timeline that failed",
 }
 
 
 class Measures:
-    """The numbers of one service."""
+    """The metrics of one service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._registry = CollectorRegistry()
-        self._standing = _Standing(service)
-        self._registry.register(self._standing)
+        self._collector = _ServiceCollector(service)
+        self._registry.register(self._collector)
         self._requests = Counter(
             "noonbell_http_requests", "Requests, by route", ["method", "route", "status"], registry=self._registry
         )
@@ -59,19 +59,19 @@ class Measures:
         self._seconds.labels(route).observe(seconds)
 
     async def text(self) -> bytes:
-        await self._standing.look()
+        await self._collector.refresh()
         return generate_latest(self._registry)
 
 
-class _Standing(Collector):
-    """What is read from the service when it is asked for."""
+class _ServiceCollector(Collector):
+    """The metrics that are read from the service at each scrape."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._backlog: Mapping[str, int] | None = None
 
-    async def look(self) -> None:
-        """What only the database knows."""
+    async def refresh(self) -> None:
+        """Read the counts that only the database has."""
         self._backlog = await self._service.backlog()
 
     def collect(self) -> Iterable[Metric]:
@@ -116,11 +116,11 @@ def _of_engine(summary: Mapping[str, Any]) -> Iterator[Metric]:
         ("slot_wait", "How long attempts waited for an HTTP slot or a thread, of those that had to"),
     )
     for name, about in measured:
-        told = summary[name]
-        bounds = [float(bound) for bound in told["buckets"] if bound != "more"]
-        total = (told["mean_seconds"] or 0.0) * told["count"]
+        histogram = summary[name]
+        bounds = [float(bound) for bound in histogram["buckets"] if bound != "more"]
+        total = (histogram["mean_seconds"] or 0.0) * histogram["count"]
         family = HistogramMetricFamily(f"noonbell_{name}_seconds", about)
-        family.add_metric([], _cumulative(bounds, list(told["buckets"].values())), total)
+        family.add_metric([], _cumulative(bounds, list(histogram["buckets"].values())), total)
         yield family
 
 
@@ -141,12 +141,12 @@ def _of_timeline(counted: Mapping[str, int]) -> Iterator[Metric]:
 
 
 def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """As Prometheus has them: how many lay at or below each bound."""
-    told, sum_so_far = [], 0
+    """Return cumulative buckets, as Prometheus has them: the count at or below each bound."""
+    buckets, sum_so_far = [], 0
     for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
         sum_so_far += count
-        told.append((bound, float(sum_so_far)))
-    return told
+        buckets.append((bound, float(sum_so_far)))
+    return buckets
 
 
 def _gauge(name: str, about: str, value: float, **labels: str) -> Metric:

@@ -1,4 +1,4 @@
-"""What surrounds every request: an id, security headers, limits on its body, a line in the log, and no trace outside.
+"""The middleware of every request: an id, security headers, limits on its body, a log line, no traceback in answers.
 
 Plain ASGI, so that streams pass through piece by piece.
 """
@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from noonbell.access.addresses import counted_as
 from noonbell.api.paging import ESCAPED
 from noonbell.api.problems import ProblemError, answer, of_error
-from noonbell.api.tracing import request_span, tell
+from noonbell.api.tracing import record_outcome, request_span
 from noonbell.errors import NoonbellError, describe_error
 
 Scope = MutableMapping[str, Any]
@@ -44,7 +44,7 @@ _SLASHES: Final = f"[/{ESCAPED}]+"
 _SECRET_PATHS: Final = re.compile(
     rf"^({_SLASHES}(?:ping|setup|welcome{_SLASHES}[^/{ESCAPED}]+){_SLASHES})[^/]+", re.IGNORECASE
 )
-# Nothing from elsewhere, nothing inline, and nobody puts us into a frame.
+# No foreign sources, no inline scripts or styles, and no embedding in frames.
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -60,14 +60,14 @@ SECURITY_HEADERS: Final = {
 }
 # Where people reach the service by https: browsers are to remember it, for a year.
 HTTPS_HEADERS: Final = {"Strict-Transport-Security": "max-age=31536000"}
-# Asked again and again by programs: of interest only to whoever looks for something.
+# Polled constantly by programs: logged at debug level.
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics", "/demo/bell", "/demo/moody"})
 
 
 class RequestMiddleware:
-    """See the module.
+    """The middleware of all requests.
 
-    `observe` is told method, route, status and seconds of each request; `admit` raises what keeps one out, by its head.
+    `observe` receives method, route, status and seconds of each request; `admit` raises to refuse one by its headers.
     A request that the server cancels because the service stops (`stopping`) is answered with 503.
     """
 
@@ -98,7 +98,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         if b"%2f" in scope.get("raw_path", b"").lower():
-            # a slash inside of an id is no border between two parts of the path; paging.ESCAPED puts it back
+            # an escaped slash belongs to an id and does not separate two parts of the path; ESCAPED keeps them apart
             scope["path"] = unquote(re.sub("%2[fF]", ESCAPED, scope["raw_path"].decode("latin-1").partition("?")[0]))
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
@@ -107,7 +107,7 @@ class RequestMiddleware:
         with request_span(scope["method"], headers) as span:
             answering = _Answering(send, request_id, self._always)
             await self._answered(scope, receive, answering, headers)
-            tell(span, scope["method"], self._route(scope), answering.status)
+            record_outcome(span, scope["method"], self._route(scope), answering.status)
 
     async def _answered(self, scope: Scope, receive: Receive, answering: _Answering, headers: Headers) -> None:
         request_id = scope["noonbell.request_id"]
@@ -125,16 +125,16 @@ class RequestMiddleware:
             answering.status = 400  # for the log: the client left before its request was complete
         except Exception as error:
             if not answering.begun:
-                logger.exception("A request failed", extra=_facts(request_id=request_id, path=_path(scope)))
-                detail = "Something went wrong here; the log of the service has it under this id"
+                logger.exception("request failed", extra=_facts(request_id=request_id, path=_path(scope)))
+                detail = "Internal error; the log of the service has the details under this id"
                 problem = ProblemError(500, detail, kind="internal")
                 await answer(Request(scope), problem)(scope, receive, answering)
             else:
                 facts = _facts(request_id=request_id, path=_path(scope))
-                logger.error("An answer broke off: %s", describe_error(error), extra=facts)  # noqa: TRY400 - whoever was answered has gone, mostly
+                logger.error("response interrupted: %s", describe_error(error), extra=facts)  # noqa: TRY400 - the client has disconnected, mostly
         finally:
             seconds = time.perf_counter() - began
-            self._tell(scope, answering.status, seconds, request_id)
+            self._log_request(scope, answering.status, seconds, request_id)
 
     async def _admitted(self, scope: Scope, receive: Receive, answering: _Answering) -> bool:
         if self._admit is None:
@@ -160,7 +160,7 @@ class RequestMiddleware:
             problem = ProblemError(413, _too_large(limit), kind="too-large", headers={"Connection": "close"})
             await answer(Request(scope), problem)(scope, receive, answering)
             return
-        if scope["path"].startswith("/ping/"):  # these cut what is long, and end what is slow, by themselves
+        if scope["path"].startswith("/ping/"):  # the ping endpoint has its own limits of size and time
             await self._app(scope, receive, answering)
             return
         in_time = _InTime(receive, self._body_seconds)
@@ -182,13 +182,13 @@ class RequestMiddleware:
             self._bodies.remove(sender, read)
 
     def _route(self, scope: Scope) -> str:
-        """The path with the names of its parts, of which there are few."""
+        """Return the path as a template, of which there are few."""
         template = getattr(scope.get("route"), "path", None) or "(none)"
         if scope["path"].startswith(f"{self._prefix}/") and template.startswith("/"):
             return f"{self._prefix}{template}"  # a route does not know the prefix that it was included with
         return template
 
-    def _tell(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+    def _log_request(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         if self._observe is not None:
             self._observe(scope["method"], self._route(scope), status, seconds)
         caller = scope.get("noonbell.caller")
@@ -203,7 +203,7 @@ class RequestMiddleware:
 
 
 class _Bodies:
-    """The bytes of request bodies that are held at once: of one sender, and of all of them."""
+    """The bytes of request bodies in memory: of each sender, and in total."""
 
     def __init__(self, largest_body: int) -> None:
         self._most_of_one = _BODIES_OF_ONE * largest_body
@@ -212,7 +212,7 @@ class _Bodies:
         self._total = 0
 
     def add(self, sender: str, size: int) -> None:
-        """Count bytes that were read; raises 429 where a sender has too many, 503 where all together have."""
+        """Count bytes that were read; raise 429 at the limit of a sender, 503 at the total limit."""
         self._held[sender] += size
         self._total += size
         if self._held[sender] > self._most_of_one:
@@ -229,7 +229,7 @@ class _Bodies:
 
 
 class _InTime:
-    """Receives a request whose whole body has so many seconds; after that it is only waited for its end."""
+    """Receives a request with a timeout for its whole body; after the body, it only waits for the disconnect."""
 
     def __init__(self, receive: Receive, seconds: float) -> None:
         self._receive = receive
@@ -253,7 +253,7 @@ class _InTime:
 
 
 class _Answering:
-    """Passes the answer on, with our headers."""
+    """Sends the answer with the headers of the service."""
 
     def __init__(self, send: Send, request_id: str, always: Mapping[str, str]) -> None:
         self._always = always
@@ -289,11 +289,11 @@ def _too_large(limit: int) -> str:
 
 
 def _path(scope: Scope) -> str:
-    """The path for the log: without the tokens that some hold, and without the query."""
+    """Return the path for the log, without tokens and without the query."""
     path = re.sub(_SECRET_PATHS, r"\1***", scope["path"])
     return path if path.isprintable() else repr(path)
 
 
 def _facts(**facts: Any) -> dict[str, Any]:
-    """For a log line: what programs read of it."""
+    """Return the facts of a log line for programs."""
     return {"noonbell": facts}

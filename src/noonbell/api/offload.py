@@ -1,6 +1,6 @@
-"""CPU-bound work of requests: beside the event loop, one piece at a time, and few of each key.
+"""CPU-bound work of requests: outside of the event loop, one piece at a time, and few waiting for each key.
 
-Work above 50 ms belongs here: on the loop it would delay runs and everybody's requests. It runs in a thread
+Work above 50 ms belongs here: on the loop it would delay runs and all other requests. It runs in a thread
 (`in_thread`), or in a process if it may take seconds (`api/helper.py`). One piece at a time, because threads share one
 interpreter lock with the loop. A client that disconnects does not free its place: the work goes on to its end.
 """

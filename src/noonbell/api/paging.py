@@ -1,7 +1,7 @@
 """Pages and filters: `?limit=50&cursor=…` answers {"items": […], "next_cursor": …}.
 
-A cursor is the place where a page ended; it belongs to the list and the filters that gave it. What is added or deleted
-meanwhile moves nothing: a page costs what it gives, wherever it begins.
+A cursor is the place where a page ended; it belongs to the list and the filters that returned it. Rows added or
+deleted between two requests shift no page, and a page costs only its own rows, wherever it begins.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def _instant(value: Any) -> Any:
         at = _read(text)
         inside = at is not None and _FIRST <= at < _LAST
     except LanguageError as error:
-        raise ValueError(f"is no time: {error.reason}; {_RIGHT}") from error
+        raise ValueError(f"is not a time: {error.reason}; {_RIGHT}") from error
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"is no time: {error}") from error
+        raise ValueError(f"is not a time: {error}") from error
     if at is None:
         raise ValueError(_RIGHT)
     if not inside:
@@ -48,7 +48,7 @@ def _instant(value: Any) -> Any:
 
 
 def _read(text: str) -> datetime | None:
-    """The time of a text; one in words is in UTC unless it says otherwise, and goes by the clock of the host."""
+    """Return the time of a text; one in English is in UTC by default, relative to the clock of the host."""
     if _ISO.fullmatch(text):
         return datetime.fromisoformat(text)
     if not _WORD.search(text):
@@ -66,7 +66,7 @@ IdCursor = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
 
 TextCursor = Annotated[str, Field(min_length=1, max_length=600, pattern=PLAIN)]
 
-# Stands for a slash that was escaped (%2F) in a path, from the middleware to the route; no id has it.
+# Replaces an escaped slash (%2F) of a path on the way from the middleware to the route; no id contains it.
 ESCAPED: Final = "\ue000"
 
 
@@ -96,7 +96,7 @@ class ByText(QueryParams):
 
 
 def page_of(items: Iterable[K], place: Callable[[K], str], asked: ById | ByText) -> tuple[list[K], str | None]:
-    """A page of a list that is there as a whole, and the cursor of what follows; `place` is where each stands."""
+    """Return a page of a complete list, and the cursor of the next page; `place` returns the sort key of an item."""
     after = asked.cursor or ""
     found = sorted(((place(one), one) for one in items), key=lambda placed: placed[0])
     rest = [placed for placed in found if placed[0] > after]
@@ -114,6 +114,6 @@ class Paged(Protocol):
     def next_cursor(self) -> str | None: ...
 
 
-def told(model: type[T], page: Paged) -> PageOf[T]:
-    """A page of the library as an answer."""
+def as_page(model: type[T], page: Paged) -> PageOf[T]:
+    """Return a page of the library as a page of the API."""
     return PageOf(items=[model.model_validate(one) for one in page.items], next_cursor=page.next_cursor)

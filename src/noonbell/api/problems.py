@@ -1,11 +1,10 @@
-"""Everything that can go wrong, as RFC 9457 problem+json: what, in which field, and what would be right there.
+"""Errors as RFC 9457 problem+json: what is wrong, in which field, and which value is valid there.
 
-A route raises `ProblemError`, or lets an error of the package through: which status that has is the table below. What
-nobody expected is logged with its trace and the id of the request; the answer holds the id and nothing else.
+A route raises `ProblemError`, or lets an error of the package through; the table below gives its status. An unexpected
+error is logged with its traceback and the id of the request; the answer holds the id and nothing else.
 
-The secrets of the caller's team are masked in the texts of a problem. Those of other teams are not looked for: a text
-that becomes stars because it is somebody's secret would tell the caller so. Whoever has no key is not shown what he has
-sent.
+The secrets of the caller's team are masked in the texts of a problem. Those of other teams are not: a masked text would
+reveal to the caller that it is a secret of another team. A caller without a key does not get the sent values back.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from noonbell.actions.secrets.masking import Masker
 
 MEDIA_TYPE: Final = "application/problem+json"
 _LONGEST_VALUE: Final = 1_000
-# The tags of routes whose bodies may hold secrets: a slip of the pen must not show them.
+# The tags of routes whose bodies may hold secrets: an error must not show the sent values.
 _SECRETIVE: Final = frozenset({"channels", "secrets"})
 _MOST_ERRORS: Final = 20
 _FOR_PROGRAMS: Final = frozenset({"type", "title", "status", "instance", "position", "end", "more_errors"})
@@ -39,23 +38,23 @@ TITLES: Final[Mapping[int, str]] = {
     400: "The request cannot be understood",
     401: "An API key is needed",
     403: "This key may not do that",
-    404: "There is no such thing",
-    405: "This method is not allowed here",
-    406: "No such representation",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
     408: "The request took too long",
-    409: "The state of things does not allow it",
-    412: "It was changed meanwhile",
+    409: "Conflict with the current state",
+    412: "Changed since it was read",
     413: "The request is too large",
     415: "This media type is not understood",
     422: "A field cannot be accepted",
     428: "A condition is needed",
     429: "Too many requests",
-    500: "Something went wrong here",
-    502: "The other side failed",
-    503: "The service cannot do this now",
+    500: "Internal error",
+    502: "The remote server failed",
+    503: "Service unavailable",
 }
 
-# The first class that fits counts; a class stands above the classes that it is derived from.
+# The first match applies; a class is listed before its base classes.
 _STATUS: Final[Sequence[tuple[type[Exception], int]]] = (
     (known.ScheduleNotFoundError, 404),
     (known.MonitorNotFoundError, 404),
@@ -102,13 +101,13 @@ _STATUS: Final[Sequence[tuple[type[Exception], int]]] = (
 class FieldError(BaseModel):
     """One field that cannot be accepted."""
 
-    field: str = Field(description="Where it stands, as a path", examples=["action.url"])
-    value: Any = Field(default=None, description="What was given, where it may be shown")
-    reason: str = Field(description="What is wrong with it, and what would be right")
+    field: str = Field(description="The path of the field", examples=["action.url"])
+    value: Any = Field(default=None, description="The invalid value, if it may be shown")
+    reason: str = Field(description="The reason, and a valid value")
 
 
 class Problem(BaseModel):
-    """An answer that is no success (RFC 9457)."""
+    """An error response (RFC 9457)."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -125,19 +124,19 @@ class Problem(BaseModel):
         }
     )
 
-    type: str = Field(description="What kind of problem it is; it stays the same when the words change")
+    type: str = Field(description="The kind of the problem, which is stable")
     title: str
     status: int
     detail: str
-    instance: str | None = Field(default=None, description="The id of the request, which the log names too")
+    instance: str | None = Field(default=None, description="The id of the request, as in the log")
     field: str | None = None
     value: Any = None
     errors: list[FieldError] | None = None
-    more_errors: int | None = Field(default=None, description="How many further errors there are; the first are listed")
-    position: int | None = Field(default=None, description="Where a text in English stopped being understood")
+    more_errors: int | None = Field(default=None, description="The number of further errors that are not listed")
+    position: int | None = Field(default=None, description="The position of the first word that is not understood")
     end: int | None = None
-    accepted: list[str] | None = Field(default=None, description="What could stand there")
-    suggestions: list[str] | None = Field(default=None, description="Texts that come near and are understood")
+    accepted: list[str] | None = Field(default=None, description="The valid words at this position")
+    suggestions: list[str] | None = Field(default=None, description="Similar valid texts")
 
 
 class ProblemError(Exception):
@@ -199,7 +198,7 @@ def answer(request: Request, problem: ProblemError) -> Response:
 
 
 def _for_caller(request: Request, document: dict[str, Any]) -> dict[str, Any]:
-    """What this caller may see of it; what programs go by stays as it is."""
+    """Return the document with secrets masked for this caller; the fields for programs stay unchanged."""
     caller, service = request.scope.get("noonbell.caller"), getattr(request.app.state, "service", None)
     if caller is None or service is None:
         shown = {name: part for name, part in document.items() if name != "value"}
@@ -217,7 +216,7 @@ def _masked(masker: Masker, part: Any) -> Any:
 
 
 def presentable(value: object) -> Any:
-    """A value that was given, as JSON and not too long."""
+    """Return a value of the request as JSON, cut to a bounded length."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
@@ -238,12 +237,12 @@ def _sane(text: str) -> str:
 
 
 def status_for(error: type[Exception]) -> int:
-    """The status of a class of errors; 500 where nobody has thought of one."""
+    """Return the status of a class of errors; 500 for a class that the table does not list."""
     return next((status for kind, status in _STATUS if issubclass(error, kind)), 500)
 
 
 def of_error(error: known.NoonbellError) -> ProblemError:
-    """What an error of the package means to whoever sent the request."""
+    """Return the problem for an error of the package."""
     status = status_for(type(error))
     headers = {}
     wait = getattr(error, "retry_after_seconds", None)
@@ -294,7 +293,7 @@ def _kind(error: type[Exception]) -> str:
 
 
 def of_validation(error: RequestValidationError, request: Request) -> ProblemError:
-    """What pydantic found, field by field; where secrets are sent, without what was given."""
+    """Return the problem for pydantic's errors, by field; without the sent values on routes that take secrets."""
     every = error.errors()
     found = [_field_error(one) for one in every[:_MOST_ERRORS]]
     if _SECRETIVE & {*(getattr(request.scope.get("route"), "tags", None) or ())}:
@@ -324,12 +323,12 @@ def _field_error(one: Mapping[str, Any]) -> FieldError:
 
 
 def install(app: FastAPI) -> None:
-    """Let the app answer with problems; requests that cannot be read are `api/app.py`'s to answer."""
+    """Install the error handlers of an app; `api/app.py` handles requests that cannot be read."""
 
     async def package(request: Request, error: Exception) -> Response:
         problem = of_error(cast("known.NoonbellError", error))
         if problem.status == 500:
-            raise error  # nobody's fault but ours: the middleware logs it, and says no more than that
+            raise error  # an internal error: the middleware logs it and responds without details
         return answer(request, problem)
 
     async def raised(request: Request, error: Exception) -> Response:
@@ -361,4 +360,4 @@ def _methods(request: Request) -> set[str]:
 def _unrouted(request: Request, status: int) -> str:
     if status == 405:
         return f"{request.method} is not possible here"
-    return "There is nothing at this address; /api/v1/openapi.json lists what there is"
+    return "Address not found; /api/v1/openapi.json lists the API"

@@ -1,7 +1,7 @@
-"""Schedules as people write them to the API, in the words of the library.
+"""Conversion of schedules between the API and the library.
 
-`text` says in English when; it becomes `type`, `spec` and, where it names one, `timezone`. Schedules that a program has
-declared (`Scheduler`, `periodic`) can be looked at and not changed: they follow the program.
+`text` says in English when a schedule fires; it becomes `type`, `spec` and, if it names a zone, `timezone`. Schedules
+that a program has declared (`Scheduler`, `periodic`) can be read and not changed: they follow the program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noonbell.timing import parse_one_shot
 
 
 class Meant(NamedTuple):
-    """What a text was understood as, and what is worth saying about it."""
+    """The interpretation of a text, and notes about it."""
 
     fields: dict[str, Any]
     description: str
@@ -34,20 +34,20 @@ class Meant(NamedTuple):
 
 
 def fields_of(given: Mapping[str, Any], now: int) -> tuple[dict[str, Any], str | None]:
-    """The fields of a new schedule, and how its text was understood."""
+    """Return the fields of a new schedule, and the interpretation of its text."""
     fields = dict(given)
     if "text" not in fields:
         return fields, None
     text = fields.pop("text")
     for field in ("type", "spec"):
         if field in fields:
-            raise ScheduleInvalidError("text", text, f"says when, and so does {field}; give one of the two")
+            raise ScheduleInvalidError("text", text, f"and {field} exclude each other; send one of them")
     meant = read_text(text, now, fields.get("timezone"))
     return {**fields, **meant.fields}, " ".join([meant.description + ".", *meant.notes])
 
 
 def read_text(text: str, now: int, timezone: str | None) -> Meant:
-    """What an English text, or an expression in any dialect of cron, says: type, spec and zone."""
+    """Return type, spec and zone of an English text, or of an expression in any dialect of cron."""
     here = "UTC" if timezone is None else timezone
     try:
         ZoneInfo(here)
@@ -57,31 +57,31 @@ def read_text(text: str, now: int, timezone: str | None) -> Meant:
     try:
         found = read_english(text, now=moment(now), timezone=here)
     except CronError as error:
-        raise ScheduleInvalidError("text", text, f"is no cron expression: {error}") from error
+        raise ScheduleInvalidError("text", text, f"is not a cron expression: {error}") from error
     if timezone is not None and found.zone_named and found.timezone != timezone:
         raise ScheduleInvalidError("timezone", timezone, f"is another zone than the text names: {found.timezone}")
     return Meant(dict(found.fields), found.description, found.notes)
 
 
-def schedule_told(schedule: Schedule, understood: str | None = None) -> ScheduleResponse:
-    told = ScheduleResponse.model_validate(schedule)
-    told.description = described(schedule.type, schedule.spec, schedule.timezone)
-    told.editable = not schedule.managed_by.startswith(DECLARED_OWNERS)
-    told.lane = schedule.lane or None  # a declared task is on no lane that others share
+def schedule_response(schedule: Schedule, understood: str | None = None) -> ScheduleResponse:
+    response = ScheduleResponse.model_validate(schedule)
+    response.description = described(schedule.type, schedule.spec, schedule.timezone)
+    response.editable = not schedule.managed_by.startswith(DECLARED_OWNERS)
+    response.lane = schedule.lane or None  # a declared task is on no lane that others share
     if understood is not None:
-        told.understood = understood
-    return told
+        response.understood = understood
+    return response
 
 
-def for_caller(told: ScheduleResponse, caller: Caller) -> ScheduleResponse:
-    """What a caller may see of a schedule: a key that may only read sees no credentials that are written out."""
+def for_caller(response: ScheduleResponse, caller: Caller) -> ScheduleResponse:
+    """Return the schedule as this caller may see it: without literal credentials for a key that may only read."""
     if not caller.may("write"):
-        told.action = shown(told.action)
-    return told
+        response.action = shown(response.action)
+    return response
 
 
 def described(kind: str, spec: str, timezone: str) -> str | None:
-    """The spec in English; None where there is nothing to say."""
+    """Return the spec in English; None if it cannot be described."""
     try:
         if kind == "cron":
             return describe(parse(spec))
@@ -93,9 +93,9 @@ def described(kind: str, spec: str, timezone: str) -> str | None:
         return None
 
 
-def declared_told(row: Mapping[str, Any]) -> ScheduleResponse:
+def declared_response(row: Mapping[str, Any]) -> ScheduleResponse:
     """Render the row of a task that a program has declared, as a schedule."""
-    return schedule_told(declared_record(row))
+    return schedule_response(declared_record(row))
 
 
 def not_editable(managed_by: str) -> ProblemError:

@@ -1,7 +1,7 @@
-"""Traces, where somebody has asked for them: one span for each request, by OpenTelemetry.
+"""Traces, if they are enabled: one span for each request, by OpenTelemetry.
 
-Without `opentelemetry-api` nothing happens, and without an SDK that is configured next to nothing: the API's own spans
-go nowhere. What a span says is what the log says: the route, never a query, a body or a key.
+Without `opentelemetry-api`, nothing is recorded, and without a configured SDK, spans are discarded at almost no cost. A
+span contains the same facts as the log: the route, never a query, a body or a key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ else:
 
 
 def request_span(method: str, headers: Mapping[str, str]) -> AbstractContextManager[Any]:
-    """A span around a request, within the caller's trace if it names one; gives None where there are no traces."""
+    """Open a span around a request, within the caller's trace if it sends one; yield None without tracing."""
     if _tracer is None:
         return nullcontext()
     span: AbstractContextManager[Any] = _tracer.start_as_current_span(
@@ -30,8 +30,8 @@ def request_span(method: str, headers: Mapping[str, str]) -> AbstractContextMana
     return span
 
 
-def tell(span: Any, method: str, route: str, status: int) -> None:
-    """What became of the request."""
+def record_outcome(span: Any, method: str, route: str, status: int) -> None:
+    """Record the outcome of the request in its span."""
     if span is None or not span.is_recording():
         return
     span.update_name(f"{method} {route}")

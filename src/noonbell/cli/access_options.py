@@ -1,4 +1,4 @@
-"""What the commands about people and keys share: a store, and its `Access`."""
+"""The shared part of the commands for users and keys: opening a store and its `Access`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from noonbell.errors import NoonbellError
 from noonbell.store.opening import open_store, require_ledger
 
 T = TypeVar("T")
-_CREATE: Final = "noonbell admin create NAME makes a ledger there, if that is where it should be; so does serve"
+_CREATE: Final = "noonbell admin create NAME creates a ledger there, if the address is right; so does serve"
 
 
 def with_access(url: str, ask: Callable[[Access], Awaitable[T]], *, as_json: bool, create: bool = False) -> T:
-    """Open the store, ask, and close it; what goes wrong becomes a complaint.
+    """Open the store, call the function, and close the store; errors become a `CliError`.
 
-    With `create` a store that is not there is made: the first admin may come before the first start of the service.
+    With `create`, a missing store is created: the first admin may be created before the first start of the service.
     """
 
     async def session() -> T:

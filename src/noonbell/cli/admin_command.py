@@ -1,4 +1,4 @@
-"""`noonbell admin`: the people who may log in, and the teams. Passwords come from a prompt or from stdin only."""
+"""`noonbell admin`: the users who may log in, and the teams. Passwords are read only from a prompt or stdin."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ noonbell admin teams --store sqlite:///noonbell.db
 
 @click.group("admin", epilog=_EXAMPLES)
 def command() -> None:
-    """Make the people who look after a service, and its teams."""
+    """Manage the users and teams of a service."""
 
 
 @command.command("create")
 @click.argument("name")
-@click.option("--team", default=DEFAULT_TEAM, show_default=True, help="Admins of the first team look after all.")
+@click.option("--team", default=DEFAULT_TEAM, show_default=True, help="Admins of the first team manage all teams.")
 @click.option("--scope", type=click.Choice(SCOPES), default="admin", show_default=True, help="What NAME may do.")
 @store_option
 @json_option
 def create(name: str, team: str, scope: str, url: str, *, as_json: bool) -> None:
-    """Make the user NAME, by default an admin. The password is asked for, or read from stdin."""
+    """Create the user NAME, by default an admin. The password is read from a prompt or from stdin."""
     password = read_value("Password", as_json=as_json)
     if (team, scope) == (DEFAULT_TEAM, "admin"):
         user = with_access(url, lambda access: access.create_admin(name, password), as_json=as_json, create=True)
-        told = f'"{user.name}" may log in now, and look after all teams.'
+        message = f'"{user.name}" can log in now and manage all teams.'
     else:
         user = with_access(
             url, lambda access: access.create_user(name, team, scope, password), as_json=as_json, create=True
         )
-        told = f'"{user.name}" may log in now to the team {user.team}, with the right to {user.scope}.'
-    _tell(told, {"name": user.name, "team": user.team, "scope": user.scope}, as_json=as_json)
+        message = f'"{user.name}" can log in now to the team {user.team}, with the right to {user.scope}.'
+    _print_result(message, {"name": user.name, "team": user.team, "scope": user.scope}, as_json=as_json)
 
 
 @command.command("link")
@@ -48,11 +48,11 @@ def create(name: str, team: str, scope: str, url: str, *, as_json: bool) -> None
 @store_option
 @json_option
 def link(name: str, url: str, *, as_json: bool) -> None:
-    """Make a link by which NAME chooses a new password, once and within three days."""
+    """Create a link with which NAME chooses a new password. It works once, within three days."""
     token = with_access(url, lambda access: access.new_password_link(name), as_json=as_json)
     path = f"/welcome/{name}/{token}"
-    told = f"Give this to {name}, behind the address of the service, and to nobody else: {path}"
-    _tell(told, {"name": name, "path": path}, as_json=as_json)
+    message = f"Append this path to the address of the service, and give the link to {name} only: {path}"
+    _print_result(message, {"name": name, "path": path}, as_json=as_json)
 
 
 @command.command("password")
@@ -60,10 +60,10 @@ def link(name: str, url: str, *, as_json: bool) -> None:
 @store_option
 @json_option
 def password(name: str, url: str, *, as_json: bool) -> None:
-    """Give NAME a new password; whoever is logged in as NAME has to log in again."""
+    """Set a new password for NAME. All sessions of NAME end."""
     chosen = read_value("New password", as_json=as_json)
     with_access(url, lambda access: access.set_password(name, chosen), as_json=as_json)
-    _tell(f'"{name}" has a new password.', {"name": name}, as_json=as_json)
+    _print_result(f'"{name}" has a new password.', {"name": name}, as_json=as_json)
 
 
 @command.command("delete")
@@ -71,19 +71,19 @@ def password(name: str, url: str, *, as_json: bool) -> None:
 @store_option
 @json_option
 def delete(name: str, url: str, *, as_json: bool) -> None:
-    """Remove NAME, and end the sessions."""
+    """Remove the user NAME and end all sessions of the user."""
     with_access(url, lambda access: access.delete_user(name), as_json=as_json)
-    _tell(f'"{name}" may not log in any more.', {"name": name}, as_json=as_json)
+    _print_result(f'"{name}" may not log in any more.', {"name": name}, as_json=as_json)
 
 
 @command.command("list")
 @store_option
 @json_option
 def list_users(url: str, *, as_json: bool) -> None:
-    """List those who may log in."""
+    """List the users who may log in."""
     users = with_access(url, lambda access: access.list_users(), as_json=as_json)
     lines = [f"{user.name}  {user.scope}  of {user.team}  since {user.created_at:%Y-%m-%d}" for user in users]
-    _tell("\n".join(lines) or "Nobody yet.", [_user(user) for user in users], as_json=as_json)
+    _print_result("\n".join(lines) or "No users yet.", [_user(user) for user in users], as_json=as_json)
 
 
 @command.command("teams")
@@ -100,7 +100,7 @@ def teams(url: str, *, as_json: bool) -> None:
 
     listed = with_access(url, all_teams, as_json=as_json)
     lines = [team.name if team.title == team.name else f"{team.name}  {team.title}" for team in listed]
-    _tell("\n".join(lines), [{"name": team.name, "title": team.title} for team in listed], as_json=as_json)
+    _print_result("\n".join(lines), [{"name": team.name, "title": team.title} for team in listed], as_json=as_json)
 
 
 @command.command("add-team")
@@ -109,15 +109,15 @@ def teams(url: str, *, as_json: bool) -> None:
 @store_option
 @json_option
 def add_team(name: str, title: str | None, url: str, *, as_json: bool) -> None:
-    """Make the team NAME."""
+    """Create the team NAME."""
     team = with_access(url, lambda access: access.create_team(name, title), as_json=as_json, create=True)
-    told = f'The team "{team.name}" is there. Make its first key: noonbell api-keys create NAME --team {team.name}'
-    _tell(told, {"name": team.name, "title": team.title}, as_json=as_json)
+    message = f'Created the team "{team.name}". Create its first key: noonbell api-keys create NAME --team {team.name}'
+    _print_result(message, {"name": team.name, "title": team.title}, as_json=as_json)
 
 
 def _user(user: User) -> dict[str, str]:
     return {"name": user.name, "team": user.team, "scope": user.scope, "created_at": user.created_at.isoformat()}
 
 
-def _tell(text: str, facts: object, *, as_json: bool) -> None:
+def _print_result(text: str, facts: object, *, as_json: bool) -> None:
     click.echo(json.dumps(facts, ensure_ascii=False) if as_json else text)

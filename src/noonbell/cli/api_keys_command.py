@@ -1,6 +1,6 @@
-"""`noonbell api-keys`: the keys of the REST API. A key is shown once, when it is made.
+"""`noonbell api-keys`: the keys of the REST API. A key is shown once, when it is created.
 
-The master keys that secrets are sealed with are another thing: `noonbell keys`.
+The master keys that encrypt secrets are managed by `noonbell keys`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import click
 from noonbell.access import ApiKey
 from noonbell.access.records import SCOPES
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 
 _EXAMPLES: Final = """\b
@@ -25,19 +25,19 @@ noonbell api-keys revoke k3v9x2m7q1az
 """
 
 
-@click.group("api-keys", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("api-keys", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Make and revoke the keys of the REST API."""
+    """Create and revoke the keys of the REST API."""
 
 
 @command.command("create", cls=HintingCommand)
 @click.argument("name")
 @click.option("--scope", "scopes", type=click.Choice(SCOPES), multiple=True, default=("read",), show_default=True)
-@click.option("--days", type=click.IntRange(1, 36_500), help="How long it works. Default: until it is revoked.")
+@click.option("--days", type=click.IntRange(1, 36_500), help="How long it is valid. Default: until it is revoked.")
 @team_option
 @with_backend
 def create(*, name: str, scopes: tuple[str, ...], days: int | None, team: str | None, place: ConnectionTarget) -> None:
-    """Make a key called NAME, and show it. It cannot be shown again."""
+    """Create a key called NAME and print it. It cannot be shown again."""
     expires_at = None if days is None else place.now.astimezone(UTC) + timedelta(days=days)
 
     async def make(backend: Backend) -> tuple[ApiKey, str]:
@@ -82,14 +82,14 @@ def list_keys(*, team: str | None, place: ConnectionTarget) -> None:
 @click.argument("key_id")
 @with_backend
 def revoke(*, key_id: str, place: ConnectionTarget) -> None:
-    """Revoke a key and the keys that were made with it. A service that runs notices within seconds."""
+    """Revoke a key and the keys that were created with it. A running service rejects them within seconds."""
     revoked = list(place.ask(lambda backend: backend.keys.revoke_key(key_id)))
     if place.as_json:
         click.echo(json.dumps({"revoked": key_id, "made_with_it": revoked[1:]}))
         return
-    click.echo(f"The key {key_id} opens nothing any more.")
+    click.echo(f"The key {key_id} is revoked.")
     if len(revoked) > 1:
-        click.echo(f"So do the {len(revoked) - 1} that were made with it: {', '.join(revoked[1:])}.")
+        click.echo(f"Also revoked: {len(revoked) - 1} created with it: {', '.join(revoked[1:])}.")
 
 
 def _facts(key: ApiKey) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`noonbell apply`: bring the schedules of a store to what a file says."""
+"""`noonbell apply`: apply a file of schedules to a store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noonbell.cli.declared_files import (
     WOULD_CHANGE,
     WRONG,
     PlanningCommand,
-    complaint,
+    cli_error,
     options,
     planned,
     print_plan,
@@ -36,10 +36,10 @@ noonbell apply schedules.toml --server https://bell.example.org
 
 @click.command("apply", cls=PlanningCommand, epilog=_EXAMPLES)
 @options
-@click.option("--yes", is_flag=True, help="Ask nothing.")
-@click.option("--allow-delete", is_flag=True, help="Delete what the file declares no more, without asking.")
-@click.option("--create", is_flag=True, help="Create the ledger where there is none.")
-@click.option("--actor", metavar="NAME", help="Who does it, for the audit. Default: file:NAME.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--allow-delete", is_flag=True, help="Delete schedules that the file no longer declares.")
+@click.option("--create", is_flag=True, help="Create the ledger if it does not exist.")
+@click.option("--actor", metavar="NAME", help="The actor in the audit. Default: file:NAME.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -53,11 +53,10 @@ def command(
     actor: str | None,
     place: ConnectionTarget,
 ) -> None:
-    """Bring the schedules that belong to FILE to what it says, all of them or none; the plan is shown first.
+    """Apply FILE: create, change and delete the schedules that belong to it, all or none; the plan is shown first.
 
-    A store that has changed since the plan was shown is left alone. An engine that runs on it sees the changes at its
-    next look. Exit status: 0 done; 2 with --check where something would change; 1 where something is wrong, or the
-    answer was no.
+    If the store has changed since the plan was shown, nothing is applied. Running engines see the changes at their
+    next poll. Exit status: 0 done; 2 with --check if something would change; 1 on an error, or if the answer was no.
     """
     as_json = place.as_json
     begun = time.monotonic()
@@ -69,7 +68,7 @@ def command(
             click.echo(json.dumps({**made.data, "applied": False}, ensure_ascii=False))
         ctx.exit(WOULD_CHANGE if check and not made.empty else 0)
     _confirm(ctx, made, yes=yes, allow_delete=allow_delete, as_json=as_json)
-    # whoever was asked may have taken his time; what is new counts from now
+    # the answer may have taken a while: new schedules begin now, not when the plan was made
     later = replace(place, now=place.now + timedelta(seconds=time.monotonic() - begun))
     with working(f"Applying {len(made.schedules) + len(made.quiet_hours)} changes", as_json=as_json):
         warnings = later.ask(lambda backend: backend.files.apply(made, actor))
@@ -81,21 +80,21 @@ def command(
 
 
 def _confirm(ctx: click.Context, made: ShownPlan, *, yes: bool, allow_delete: bool, as_json: bool) -> None:
-    """Ask for what was not allowed on the command line; without a terminal that is an error."""
+    """Ask for confirmation of what no option allows; without a terminal that is an error."""
     asks = sys.stdin.isatty() and not yes and not as_json  # a question would spoil the JSON
     named = ", ".join(made.deleted)
     if made.deleted and not allow_delete:
         if not asks:
             message = f"The plan deletes {named}; nothing was applied"
-            hint = "Say --allow-delete if that is meant"
-            raise complaint(message, {"deleted": made.deleted}, (hint,), as_json=as_json)
+            hint = "Pass --allow-delete to delete them"
+            raise cli_error(message, {"deleted": made.deleted}, (hint,), as_json=as_json)
         if not click.confirm(f"Delete {named}?"):
             click.echo("Nothing was applied.")
             ctx.exit(WRONG)
     if yes:
         return
     if not asks:
-        raise complaint("There is nobody to ask; nothing was applied", {}, ("Say --yes",), as_json=as_json)
+        raise cli_error("Not a terminal; nothing was applied", {}, ("Pass --yes to apply",), as_json=as_json)
     if not click.confirm("Apply?"):
         click.echo("Nothing was applied.")
         ctx.exit(WRONG)

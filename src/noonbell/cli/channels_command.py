@@ -1,6 +1,6 @@
-"""`noonbell channels`: where notices can go: add, list, try out, remove.
+"""`noonbell channels`: the destinations of notices: add, list, test, remove.
 
-What is secret in a channel comes from a prompt or from stdin, never from the arguments of a command.
+The secrets of a channel are read from a prompt or from stdin, never from the arguments of a command.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
 from noonbell.cli.secret_options import read_value
 from noonbell.cli.tables import print_table
@@ -25,16 +25,16 @@ noonbell channels add mail --kind email --set host=smtp.example.com \\
     --set from=bell@example.com --set to=ann@example.com --set user=bell
 noonbell channels test ops
 """
-# What is asked for where it was not given; a password only where there is a user.
+# The fields that are read from a prompt if they were not given; a password only with a user.
 _ASKED: Final = {"slack": "url", "discord": "url", "apprise": "url", "telegram": "token", "email": "password"}
 _id = click.argument("channel_id", metavar="ID")
-_allow = click.option("--allow", multiple=True, metavar="PLACE", help="A private place that may be reached.")
-_apprise = click.option("--apprise", is_flag=True, help="Let apprise connect past all checks of addresses.")
+_allow = click.option("--allow", multiple=True, metavar="PLACE", help="A private host that may be reached.")
+_apprise = click.option("--apprise", is_flag=True, help="Let apprise connect without egress checks.")
 
 
-@click.group("channels", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("channels", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Say where notices can go: mail, Slack, Discord, Telegram, webhooks. `noonbell rules` says who is told of what."""
+    """Manage destinations of notices: mail, Slack, Discord, Telegram, webhooks. `noonbell rules` chooses events."""
 
 
 @command.command("add", cls=HintingCommand)
@@ -59,7 +59,7 @@ def add(
     key_file: Path | None,
     place: ConnectionTarget,
 ) -> None:
-    """Add the channel ID. Its secret (the address of a hook, a token, a password) is asked for, or read from stdin."""
+    """Add the channel ID. Its secret (the address of a hook, a token, a password) is read from a prompt or stdin."""
     config = _config(kind, given, as_json=place.as_json)
     asked = _ASKED.get(kind)
     if asked is not None and asked not in config and (kind != "email" or "user" in config):
@@ -78,7 +78,7 @@ def add(
         apprise=apprise,
     )
     click.echo(
-        _json(made) if place.as_json else f"{channel_id} is there; try it with: noonbell channels test {channel_id}"
+        _json(made) if place.as_json else f"Channel {channel_id} created; test it: noonbell channels test {channel_id}"
     )
 
 
@@ -90,9 +90,9 @@ def _config(kind: str, given: tuple[str, ...], *, as_json: bool) -> dict[str, An
             raise CliError(f"--set {printable(one)} must be FIELD=VALUE", {"option": "--set"}, as_json=as_json)
         head, _, inner = field.partition(".")
         if head in KINDS[kind].secret and "${secrets." not in value:
-            told = f"{printable(field)} is secret and must not stand among the arguments"
-            hints = ("Leave it out to be asked for it, or refer to a stored secret: '${secrets.NAME}'",)
-            raise CliError(told, {"option": "--set", "field": field}, hints, as_json=as_json)
+            message = f"{printable(field)} is secret and must not be an argument"
+            hints = ("Leave it out to enter it at a prompt, or refer to a stored secret: '${secrets.NAME}'",)
+            raise CliError(message, {"option": "--set", "field": field}, hints, as_json=as_json)
         if inner:
             config.setdefault(head, {})[inner] = value
         else:
@@ -101,7 +101,7 @@ def _config(kind: str, given: tuple[str, ...], *, as_json: bool) -> dict[str, An
 
 
 def _value(text: str) -> Any:
-    """Numbers, true and false, and lists in JSON; anything else is a text."""
+    """Return a number, true, false or a list given as JSON; anything else as text."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -119,7 +119,7 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
         click.echo(_json(page.items))
         return
     if not page.items:
-        click.echo("There are no channels.")
+        click.echo("No channels.")
         return
     lines = []
     for one in page.items:
@@ -132,7 +132,7 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
 @_id
 @with_backend
 def remove(*, channel_id: str, place: ConnectionTarget) -> None:
-    """Remove the channel ID, which no rule may name any more."""
+    """Remove the channel ID. It is refused while a rule uses the channel."""
     place.ask(lambda backend: backend.channels.delete(channel_id))
     click.echo(json.dumps({"removed": channel_id}) if place.as_json else f"{channel_id} is removed.")
 
@@ -146,9 +146,9 @@ def remove(*, channel_id: str, place: ConnectionTarget) -> None:
 def test(
     *, channel_id: str, allow: tuple[str, ...], apprise: bool, key_file: Path | None, place: ConnectionTarget
 ) -> None:
-    """Send a test notice to the channel ID, and tell what the other side said.
+    """Send a test notice to the channel ID, and print the receiver's answer.
 
-    A server sends it from where it is, by its own rules: --allow, --apprise and --key-file are for --store.
+    A server sends it by its own egress settings: --allow, --apprise and --key-file require --store.
     """
     said = place.ask(
         lambda backend: backend.channels.test(channel_id),
@@ -160,7 +160,7 @@ def test(
     if place.as_json:
         click.echo(json.dumps({"sent": channel_id, "said": said}, ensure_ascii=False))
     else:
-        click.echo(f"Sent. The other side said: {printable(said)}")
+        click.echo(f"Sent. The receiver answered: {printable(said)}")
 
 
 @command.command("key", cls=HintingCommand)
@@ -168,7 +168,7 @@ def test(
 @key_file_option
 @with_backend
 def key(*, channel_id: str, key_file: Path | None, place: ConnectionTarget) -> None:
-    """Show the keys that sign what the webhook ID is sent: whoever receives it needs them."""
+    """Show the signing keys of the webhook ID. The receiver needs them to verify requests."""
     keys = place.ask(lambda backend: backend.channels.signing_keys(channel_id), key_file=key_file, needs_keys=True)
     click.echo(json.dumps(list(keys)) if place.as_json else "\n".join(keys))
 

@@ -1,10 +1,10 @@
-"""What the program says where it cannot do what it was asked, in words, or as JSON on stdout where --json was given.
+"""Errors of the program, as text, or as JSON on stdout with --json.
 
 Exit status, of every command unless its help says otherwise:
 
     0    done
-    1    looked, and something is wrong: a ledger with a problem, a run that failed, a lacking installation
-    2    bad input, or refused: what was asked for does not exist, cannot be read, or is not possible
+    1    a check failed: a ledger with a problem, a run that failed, a broken installation
+    2    bad input, or refused: the object does not exist, cannot be read, or the operation is not possible
     3    the server cannot be reached, or cannot answer now
     4    the server does not accept the key, or the key may not do this
     130  interrupted with Ctrl-C
@@ -64,7 +64,7 @@ class CliError(click.ClickException):
         self.as_json = as_json
 
     def end_with(self, exit_code: int) -> None:
-        """Let the program end with this status."""
+        """Exit the program with this status."""
         vars(self)["exit_code"] = exit_code  # click declares it for the class alone
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -79,7 +79,7 @@ class CliError(click.ClickException):
 
 
 class HintingCommand(click.Command):
-    """A command with --json whose usage errors are JSON too, and which knows the forgotten quotes."""
+    """A command whose usage errors are JSON with --json, and which detects missing quotes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         as_json = "--json" in args
@@ -94,8 +94,8 @@ class HintingCommand(click.Command):
             raise click.UsageError(message, ctx) from error
 
 
-class SpeakingGroup(click.Group):
-    """A group of commands that knows the near misses, and complains in JSON where --json was given."""
+class HintingGroup(click.Group):
+    """A group of commands that suggests similar names, and whose errors are JSON with --json."""
 
     command_class = HintingCommand
 
@@ -114,14 +114,14 @@ class SpeakingGroup(click.Group):
     def _unknown(self, ctx: click.Context, name: str) -> click.ClickException:
         known = self.list_commands(ctx)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        message = f'There is no command "{name}" in {ctx.command_path}'
-        hint = f"Did you mean: {', '.join(near)}" if near else f"There are: {', '.join(known)}"
+        message = f'Unknown command "{name}" of {ctx.command_path}'
+        hint = f"Did you mean: {', '.join(near)}" if near else f"Known: {', '.join(known)}"
         facts = {"value": name, "suggestions": near, "known": known}
         return CliError(message, facts, (hint,), as_json=bool(ctx.meta.get("noonbell.as_json")))
 
 
 def about_expression(error: InvalidCronExpressionError, *, as_json: bool) -> CliError:
-    """The complaint about an expression: the offending field marked, and what would be right there."""
+    """Return the error for an expression: the wrong field is marked, and the valid values are listed."""
     value = _value_of(error)
     right = _RIGHT.get(error.field, _RIGHT["expression"])
     facts = {
@@ -141,7 +141,7 @@ def about_expression(error: InvalidCronExpressionError, *, as_json: bool) -> Cli
 
 
 def about_language(error: LanguageError, *, as_json: bool) -> CliError:
-    """The complaint about a phrase: the place marked, what could stand there, and phrases that come near."""
+    """Return the error for a phrase: the place is marked, with valid words for it and similar phrases."""
     facts = {
         "expression": error.text,
         "position": error.position,
@@ -153,13 +153,13 @@ def about_language(error: LanguageError, *, as_json: bool) -> CliError:
     }
     hints: tuple[str, ...] = error.marked if len(error.text) <= _LONGEST_MARKED else ()
     if error.accepted:
-        hints += (f"There could stand: {', '.join(error.accepted)}",)
+        hints += (f"Valid here: {', '.join(error.accepted)}",)
     hints += tuple(f"Did you mean: {suggestion}" for suggestion in error.suggestions)
     return CliError(str(error), facts, hints, as_json=as_json)
 
 
 def printable(text: str) -> str:
-    """Without characters that would steer the terminal."""
+    """Return the text without terminal control characters."""
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
 
 

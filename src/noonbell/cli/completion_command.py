@@ -1,4 +1,4 @@
-"""`noonbell completion`: the script that lets a shell complete commands, options and names of schedules."""
+"""`noonbell completion`: the script for shell completion of commands, options and names of schedules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VARIABLE: Final = "_NOONBELL_COMPLETE"
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included.")
 @click.pass_context
 def command(ctx: click.Context, *, shell: str, as_json: bool) -> None:
-    """Print what lets SHELL complete commands, options and the names of schedules.
+    """Print the completion script of SHELL: commands, options and the names of schedules.
 
     Names come from the database or the service that NOONBELL_STORE, NOONBELL_URL or the options on the line name.
     """

@@ -1,6 +1,6 @@
-"""What shell completion offers of the user's own things: names of schedules, quiet hours, monitors.
+"""Shell completion of the user's own names: schedules, quiet hours, monitors.
 
-It answers within the time of a key press or not at all, and never with an error: a shell has no place for one.
+It answers quickly or not at all, and never with an error, because a shell cannot show one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST: Final = 50
 
 
 def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of schedules that begin so; where none does, their ids."""
+    """Return the names of schedules with this prefix; if there are none, ids with it."""
 
     async def ask(backend: Backend) -> list[CompletionItem]:
         wanted = {"name_contains": incomplete} if incomplete else {}
@@ -38,7 +38,7 @@ def schedule_names(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 def _word(name: str, schedule_id: str) -> str:
-    """The name where it is one word to every shell, else the id."""
+    """Return the name if it is one word in every shell, else the id."""
     return name if re.fullmatch(r"[\w.@%+/-]+", name) else schedule_id
 
 

@@ -1,4 +1,4 @@
-"""`noonbell config show`: every setting of the service, and where its value came from."""
+"""`noonbell config show`: every setting of the service, with the source of its value."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from noonbell.errors import SettingsInvalidError
 
 @click.group("config")
 def command() -> None:
-    """Show the settings of the service, and where each came from."""
+    """Show the settings of the service, with the source of each."""
 
 
 @command.command("show")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included.")
 def show(file: Path | None, *, as_json: bool) -> None:
-    """Show what "noonbell serve" would take without flags. Passwords in addresses are masked."""
+    """Show the settings of "noonbell serve" without flags. Passwords in addresses are masked."""
     try:
         settings = load(environ=os.environ, file=file)
     except SettingsInvalidError as error:
         facts = {"field": error.field, "source": error.source, "reason": error.reason}
         raise CliError(str(error), facts, as_json=as_json) from None
     if as_json:
-        told = {name: {"value": value, "source": source} for name, value, source in shown(settings)}
-        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+        values = {name: {"value": value, "source": source} for name, value, source in shown(settings)}
+        click.echo(json.dumps(values, ensure_ascii=False, indent=2))
         return
     _print_table(shown(settings))
 

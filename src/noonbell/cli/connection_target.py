@@ -1,9 +1,9 @@
-"""Where a command works: on a database that it opens, or on a server that it asks.
+"""The target of a command: a database that it opens, or a server that it calls.
 
-`@placed` gives a command the options `--store`, `--server` and `--json`, and one argument, its `Place`. What was said
-on the command line counts before the environment (NOONBELL_STORE, NOONBELL_URL), and that before `noonbell.toml`, or
-the database `noonbell.db` of a service that was started in this directory. A key is never an argument of a command,
-where the history of the shell and the list of processes would show it: it stands in NOONBELL_API_KEY.
+`@with_backend` adds the options `--store`, `--server` and `--json` to a command, and passes it a `ConnectionTarget`.
+Options override environment variables (NOONBELL_STORE, NOONBELL_URL), and these override `noonbell.toml` and the
+database `noonbell.db` of a service that was started in this directory. A key is never an argument of a command, because
+shell histories and process lists show arguments: it is read from NOONBELL_API_KEY.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ SERVER_VARIABLE: Final = "NOONBELL_URL"
 KEY_VARIABLE: Final = "NOONBELL_API_KEY"
 KEYS_FILE_VARIABLE: Final = "NOONBELL_MASTER_KEYS_FILE"
 KEYS_VARIABLE: Final = "NOONBELL_MASTER_KEYS"
-_CREATE: Final = "noonbell apply FILE --create makes a ledger there, if that is where it should be; so does serve"
+_CREATE: Final = "noonbell apply FILE --create creates a ledger there, if the address is right; so does serve"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionTarget:
-    """One of `store` and `server`, and how to answer."""
+    """One of `store` and `server`, and the format of the output."""
 
     store: str | None
     server: str | None
@@ -52,26 +52,26 @@ class ConnectionTarget:
         """The address, without a password."""
         return shown_address(self.server or self.store or "")
 
-    def complaint(
+    def cli_error(
         self, message: str, facts: dict[str, Any] | None = None, hints: tuple[str, ...] = (), **more: Any
     ) -> CliError:
         return CliError(message, facts or {}, hints, as_json=self.as_json, **more)
 
     def found(self) -> ConnectionTarget:
-        """Itself where it is a place; else what the settings say, or a complaint."""
+        """Return this target if it has a store or a server, else that of the settings; raise `CliError` without one."""
         return find_place(self.store, self.server, self.now, as_json=self.as_json)
 
     def require_store(self, command: str) -> str:
-        """The address of the database, for what cannot be asked of a server."""
+        """Return the address of the database, for a command that does not work through a server."""
         if self.store is None:
-            told = f"{command} works on a database, not through a server; run it where the database is, with --store"
-            raise self.complaint(told, {"option": "--server", "value": self.shown})
+            message = f"{command} does not work through a server; run it on the machine of the database, with --store"
+            raise self.cli_error(message, {"option": "--server", "value": self.shown})
         return self.store
 
     def ask(self, work: Callable[[Backend], Awaitable[T]], *, within: float | None = None, **how: Any) -> T:
-        """Reach the place, let `work` ask it, and leave; what goes wrong becomes a complaint.
+        """Connect to the target, call `work` with its backend, and disconnect; errors become a `CliError`.
 
-        `within` are seconds, after which it is a TimeoutError. `how` is for the local side: see `local.opened`.
+        After `within` seconds it raises TimeoutError. `how` is for the local backend: see `local.opened`.
         """
 
         async def session() -> T:
@@ -83,7 +83,7 @@ class ConnectionTarget:
         except NoonbellError as error:
             raise self._about(error) from error
         except OverflowError as error:
-            raise self.complaint(f"That time cannot be answered for: {error}", {"error": str(error)}) from error
+            raise self.cli_error(f"The time is out of range: {error}", {"error": str(error)}) from error
         except KeyboardInterrupt:
             raise click.exceptions.Exit(INTERRUPTED) from None
 
@@ -111,7 +111,7 @@ class ConnectionTarget:
             hints += (_CREATE,)
         elif isinstance(error, CommandsOffError):
             hints += ("A service allows programs by its setting commands, or serve --command PROGRAM",)
-        return self.complaint(str(error), facts, hints)
+        return self.cli_error(str(error), facts, hints)
 
 
 @overload
@@ -125,7 +125,7 @@ def with_backend(*, needed: bool) -> Callable[[_Function], _Function]: ...
 def with_backend(function: Callable[..., Any] | None = None, *, needed: bool = True) -> Any:
     """Give a command `--store`, `--server` and `--json`, and pass it a `place`.
 
-    Where none is needed, the place may have neither a store nor a server.
+    If none is needed, the place may have neither a store nor a server.
     """
     if function is None:
         return functools.partial(with_backend, needed=needed)
@@ -143,7 +143,7 @@ def with_backend(function: Callable[..., Any] | None = None, *, needed: bool = T
             "--server",
             "given_server",
             metavar="URL",
-            help=f"Ask this service, with the key in {KEY_VARIABLE}. Default: {SERVER_VARIABLE}.",
+            help=f"Connect to this service, with the key in {KEY_VARIABLE}. Default: {SERVER_VARIABLE}.",
         ),
         click.option(
             "--store",
@@ -159,7 +159,7 @@ def with_backend(function: Callable[..., Any] | None = None, *, needed: bool = T
 
 def team_option(function: _Function) -> _Function:
     return click.option(
-        "--team", metavar="NAME", help='Whose it is. Default: "default"; with --server, the team of the key.'
+        "--team", metavar="NAME", help='The team. Default: "default"; with --server, the team of the key.'
     )(function)
 
 
@@ -168,12 +168,12 @@ def key_file_option(function: _Function) -> _Function:
         "--key-file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help=f"The master keys, for --store. Default: what {KEYS_FILE_VARIABLE} or {KEYS_VARIABLE} says.",
+        help=f"The master keys, for --store. Default: {KEYS_FILE_VARIABLE} or {KEYS_VARIABLE}.",
     )(function)
 
 
 def actor() -> str:
-    """Who does it, for the audit."""
+    """Return the actor for the audit."""
     try:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):  # a user without a name
@@ -181,7 +181,7 @@ def actor() -> str:
 
 
 def shown_address(url: str) -> str:
-    """Without a password."""
+    """Return the address without its password."""
     return re.sub(r"//[^/]*@", "//…@", url)
 
 
@@ -191,28 +191,29 @@ def shown_address(url: str) -> str:
 def find_place(
     store: str | None, server: str | None, now: datetime, *, as_json: bool, needed: bool = True
 ) -> ConnectionTarget:
-    """The place that the options, the environment or the settings name."""
+    """Return the target that the options, the environment or the settings name."""
     if store is not None and server is not None:
-        raise CliError("Say --store or --server, not both", {"option": "--server", "value": server}, as_json=as_json)
+        message = "--store and --server exclude each other; pass one of them"
+        raise CliError(message, {"option": "--server", "value": server}, as_json=as_json)
     if store is None and server is None:
         store, server = os.environ.get(STORE_VARIABLE) or None, os.environ.get(SERVER_VARIABLE) or None
         if store is not None and server is not None:
-            told = f"Both {STORE_VARIABLE} and {SERVER_VARIABLE} are set; say --store or --server"
-            raise CliError(told, {"variables": [STORE_VARIABLE, SERVER_VARIABLE]}, as_json=as_json)
+            message = f"Both {STORE_VARIABLE} and {SERVER_VARIABLE} are set; pass --store or --server"
+            raise CliError(message, {"variables": [STORE_VARIABLE, SERVER_VARIABLE]}, as_json=as_json)
     if store is None and server is None and needed:
         store = _of_settings(as_json=as_json)
     if store is None and server is None and needed:
-        told = "Missing option '--db', '--store' or '--server': where are the schedules?"
+        message = "Missing option '--db', '--store' or '--server': where are the schedules?"
         hints = (
             f"--store sqlite:///app.db, or {STORE_VARIABLE}: a database",
-            f"--server https://bell.example.org, or {SERVER_VARIABLE}: a service; its key stands in {KEY_VARIABLE}",
+            f"--server https://bell.example.org, or {SERVER_VARIABLE}: a service; its key is read from {KEY_VARIABLE}",
         )
-        raise CliError(told, {"options": ["--store", "--server"]}, hints, as_json=as_json)
+        raise CliError(message, {"options": ["--store", "--server"]}, hints, as_json=as_json)
     return ConnectionTarget(store, server, as_json, now)
 
 
 def _of_settings(*, as_json: bool) -> str | None:
-    """The database of a service that is set up in this directory."""
+    """Return the database of a service that is configured in this directory."""
     from noonbell.config import load  # noqa: PLC0415 - only where nothing else was said
 
     try:

@@ -1,4 +1,4 @@
-"""What `plan` and `apply` share: their options, reading the file, a store, and how a plan is shown.
+"""The shared part of `plan` and `apply`: options, reading the file, and printing a plan.
 
 Exit status: 0 done (with --check: nothing would change), 2 something would change (--check only), 1 anything wrong.
 """
@@ -38,7 +38,7 @@ class _WrongUsageError(click.UsageError):
 
 
 class PlanningCommand(HintingCommand):
-    """A command whose bad usage ends with 1: 2 has a meaning of its own here."""
+    """A command whose usage errors exit with 1: 2 means here that something would change."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -58,7 +58,7 @@ class PlanningCommand(HintingCommand):
 
 
 class Read(NamedTuple):
-    """A file that was read: what it declares, and its text, which a server reads again."""
+    """A parsed file, and its text, which a server parses again."""
 
     declared: ScheduleFile
     text: str
@@ -69,32 +69,32 @@ def options(function: _Function) -> _Function:
     for decorate in (
         with_backend,
         click.option("--check", is_flag=True, help="Change nothing; exit with 2 if something would change."),
-        click.option("--format", "form", type=click.Choice(["toml", "yaml"]), help="Of FILE; default: by its ending."),
+        click.option("--format", "form", type=click.Choice(["toml", "yaml"]), help="Default: by FILE's extension."),
         click.argument("file", metavar="FILE"),
     ):
         function = decorate(function)
     return function
 
 
-def complaint(message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), *, as_json: bool) -> CliError:
+def cli_error(message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), *, as_json: bool) -> CliError:
     return CliError(message, facts, hints, as_json=as_json, exit_code=WRONG)
 
 
 def read_file(name: str, form: Format | None, *, as_json: bool) -> Read:
-    """The file, or stdin where its name is `-`."""
+    """Read the file, or stdin if its name is `-`."""
     try:
         if name != "-":
             declared = load(Path(name), format=form)
             text = Path(name).read_text(encoding="utf-8-sig")
             return Read(declared, text, form or ("toml" if Path(name).suffix.lower() == ".toml" else "yaml"))
         if form is None:
-            raise complaint("stdin has no ending; say --format toml or --format yaml", {}, as_json=as_json)
+            raise cli_error("The format of stdin is unknown; pass --format toml or --format yaml", {}, as_json=as_json)
         data = sys.stdin.buffer.read()
         return Read(loads(data, format=form, source="<stdin>"), data.decode("utf-8-sig"), form)
     except ScheduleFileInvalidError as error:
         raise about_file(error, as_json=as_json) from error
     except OSError as error:
-        raise complaint(f"{name} cannot be read: {error.strerror}", {"file": name}, as_json=as_json) from error
+        raise cli_error(f"{name} cannot be read: {error.strerror}", {"file": name}, as_json=as_json) from error
 
 
 def about_file(error: ScheduleFileInvalidError, *, as_json: bool) -> CliError:
@@ -113,17 +113,17 @@ def about_file(error: ScheduleFileInvalidError, *, as_json: bool) -> CliError:
             for problem in error.problems
         ]
     }
-    return complaint(message, facts, tuple(problem.text for problem in error.problems), as_json=as_json)
+    return cli_error(message, facts, tuple(problem.text for problem in error.problems), as_json=as_json)
 
 
 def planned(place: ConnectionTarget, file: Read, *, create: bool = False) -> ShownPlan:
-    """What the file would change at the place."""
+    """Return the changes that the file would make at the target."""
 
     async def ask(backend: Backend) -> ShownPlan:
         try:
             return await backend.files.plan(file.declared, file.text, file.form, None)
         except ScheduleFileInvalidError as error:
-            if not hasattr(error, "problems"):  # a server has told them as notes
+            if not hasattr(error, "problems"):  # a server has sent them as notes
                 raise
             raise about_file(error, as_json=place.as_json) from error
 
@@ -144,13 +144,13 @@ def print_plan(plan: ShownPlan, place: ConnectionTarget) -> None:
     for kind, shown_id, item in items[:_MOST_SHOWN]:
         _print_item(console, kind, shown_id, item)
     if len(items) > _MOST_SHOWN:
-        console.print(Text(f"\n… and {len(items) - _MOST_SHOWN} more; --json tells them all"))
+        console.print(Text(f"\n… and {len(items) - _MOST_SHOWN} more; --json lists them all"))
     console.print()
     console.print(Text(summary(plan), "bold"))
 
 
 def summary(plan: ShownPlan) -> str:
-    """How much there is to do, in one line."""
+    """Return the number of changes, in one line."""
     if plan.empty:
         return f"Nothing to change: {plan.unchanged} as declared"
     parts = [
@@ -159,11 +159,11 @@ def summary(plan: ShownPlan) -> str:
         f"{len(plan.ids('delete'))} to delete",
         f"{plan.unchanged} unchanged",
     ]
-    told = ", ".join(parts)
+    summary_text = ", ".join(parts)
     if plan.quiet_hours:
         counts = Counter[str](item.kind for item in plan.quiet_hours)
-        told += "; quiet hours: " + ", ".join(f"{counts[kind]} to {kind}" for kind in _SIGNS if counts[kind])
-    return told
+        summary_text += "; quiet hours: " + ", ".join(f"{counts[kind]} to {kind}" for kind in _SIGNS if counts[kind])
+    return summary_text
 
 
 def _print_item(console: Console, kind: str, shown_id: str, item: Item) -> None:
@@ -189,7 +189,7 @@ def _print_change(console: Console, change: FieldChange) -> None:
 
 
 def _print_wrapped(console: Console, line: Text) -> None:
-    """Indented; on a terminal what is too long goes on below, elsewhere a line stays a line."""
+    """Print indented; wrap long lines on a terminal, and keep them whole elsewhere."""
     width = max(20, console.width - 6)
     lines = line.wrap(console, width, overflow="fold") if console.is_terminal else [line]
     for number, one in enumerate(lines):
@@ -204,7 +204,7 @@ def _value(value: Any) -> str:
 
 
 def _shortened(before: str, after: str) -> tuple[str, str]:
-    """Two long values from a little before where they part."""
+    """Return two long values cut to begin shortly before their first difference."""
     if max(len(before), len(after)) <= _LONGEST_VALUE:
         return before, after
     pairs = enumerate(zip(before, after, strict=False))

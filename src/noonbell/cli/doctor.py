@@ -1,4 +1,4 @@
-"""The checks of `noonbell doctor`. Each looks at one thing, changes nothing, and gives findings; none raises."""
+"""The checks of `noonbell doctor`. Each checks one thing, changes nothing, and yields findings; none raises."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Level = Literal["ok", "note", "warning", "wrong"]
 _SOUND_SQLITE: Final = (3, 51, 3)
 _LEAST_FREE: Final = 200 * 1024 * 1024
 _LOW_FREE: Final = 2 * 1024 * 1024 * 1024
-# So many schedules are asked for their lane: a doctor must not be a load.
+# The number of schedules whose lane is read, to bound the load of a check.
 _MOST_SCHEDULES: Final = 3_000
 _PAGE: Final = 1_000
 _EXTRAS: Final = {
@@ -54,7 +54,7 @@ _NEEDED_BY_STORE: Final = {"postgres": ("postgres", "postgresql")}
 
 
 class Finding(NamedTuple):
-    """What was looked at, how it is, and what to do where it is not well."""
+    """The result of a check: its subject, its level, the text, and what to do about a problem."""
 
     what: str
     level: Level
@@ -63,7 +63,7 @@ class Finding(NamedTuple):
 
 
 def examine(place: ConnectionTarget, key_file: Path | str | None) -> list[Finding]:
-    """All findings, in the order in which they are worth reading."""
+    """Return all findings, in order of relevance."""
     settings, found = _settings(place)
     checks: list[Callable[[], Iterator[Finding]]] = [
         _python,
@@ -87,8 +87,8 @@ def examine(place: ConnectionTarget, key_file: Path | str | None) -> list[Findin
     for check in checks:
         try:
             found.extend(check())
-        except Exception as error:  # noqa: BLE001 - a doctor who falls ill must still tell the rest
-            found.append(Finding("doctor", "warning", f"a check could not be made: {describe_error(error)}"))
+        except Exception as error:  # noqa: BLE001 - the other checks still run
+            found.append(Finding("doctor", "warning", f"a check failed to run: {describe_error(error)}"))
     return found
 
 
@@ -98,7 +98,7 @@ def _settings(place: ConnectionTarget) -> tuple[Settings, list[Finding]]:
         if place.store not in (None, settings.store):
             settings = load({"store": place.store}, environ=os.environ)
     except NoonbellError as error:
-        return Settings(), [Finding("settings", "wrong", str(error), "Correct it; noonbell config show tells the rest")]
+        return Settings(), [Finding("settings", "wrong", str(error), "Correct it; see noonbell config show")]
     sources = sorted({source for source in settings.sources.values() if source != "default"})
     return settings, [Finding("settings", "ok", f"from {', '.join(sources)}" if sources else "all by default")]
 
@@ -107,20 +107,20 @@ def _settings(place: ConnectionTarget) -> tuple[Settings, list[Finding]]:
 
 
 def _python() -> Iterator[Finding]:
-    told = f"Noonbell {__version__} on Python {sys.version.split()[0]}, {sys.executable}"
-    yield Finding("python", "ok", told)
+    text = f"Noonbell {__version__} on Python {sys.version.split()[0]}, {sys.executable}"
+    yield Finding("python", "ok", text)
 
 
 def _sqlite() -> Iterator[Finding]:
     ours = apsw.sqlite_lib_version()
     parts = tuple(int(part) for part in ours.split("."))
-    told = f"SQLite {ours}, by apsw {apsw.apsw_version()}"
+    text = f"SQLite {ours}, by apsw {apsw.apsw_version()}"
     if sqlite3.sqlite_version != ours:
-        told += f"; Python's own {sqlite3.sqlite_version} is not used"
+        text += f"; Python's own {sqlite3.sqlite_version} is not used"
     if parts < _SOUND_SQLITE:
-        yield Finding("sqlite", "wrong", told, "It may lose commits when its log is reset: pip install --upgrade apsw")
+        yield Finding("sqlite", "wrong", text, "It may lose commits when its log is reset: pip install --upgrade apsw")
     else:
-        yield Finding("sqlite", "ok", told)
+        yield Finding("sqlite", "ok", text)
 
 
 def _extras(store: str) -> Iterator[Finding]:
@@ -130,9 +130,9 @@ def _extras(store: str) -> Iterator[Finding]:
             yield Finding(f"extra {extra}", "ok", f"{', '.join(_versioned(name) for name in modules)}")
             continue
         needed = store.startswith(_NEEDED_BY_STORE.get(extra, ("\0",)))
-        told = f"without {', '.join(missing)}: no {what_for}"
+        text = f"without {', '.join(missing)}: no {what_for}"
         do = f'pip install "noonbell[{extra}]"'
-        yield Finding(f"extra {extra}", "wrong" if needed else "note", told, do if needed else "")
+        yield Finding(f"extra {extra}", "wrong" if needed else "note", text, do if needed else "")
 
 
 def _versioned(module: str) -> str:
@@ -155,35 +155,35 @@ def _zones() -> Iterator[Finding]:
     except (KeyError, OSError, ValueError) as error:
         yield Finding("time zones", "wrong", f"Europe/Kyiv cannot be read: {error}", renew)
         return
-    from noonbell.cli.instants import find_zone  # noqa: PLC0415 - it may complain, which is told here
+    from noonbell.cli.instants import find_zone  # noqa: PLC0415 - an error of it is a finding
 
     try:
         here = str(find_zone(None, as_json=False))
     except CliError as error:
         yield Finding("time zones", "warning", error.message, "Set TZ to an IANA name, such as Europe/Kyiv")
         return
-    told = f"{data}; the host is in {here}"
+    text = f"{data}; the host is in {here}"
     if summer is None or summer.total_seconds() != 3 * 3600:
-        yield Finding("time zones", "warning", f"{told}; the rules look odd", renew)
+        yield Finding("time zones", "warning", f"{text}; the rules look odd", renew)
     elif here == "local":
         do = "Set TZ to an IANA name, or give --tz when you add schedules"
         yield Finding("time zones", "warning", f"{data}; the host's zone has no name", do)
     else:
-        yield Finding("time zones", "ok", told)
+        yield Finding("time zones", "ok", text)
 
 
 def _clock() -> Iterator[Finding]:
     now = datetime.now(UTC)
     resolution = time.get_clock_info("time").resolution
     built = datetime(2026, 1, 1, tzinfo=UTC)
-    told = f"{now:%Y-%m-%d %H:%M:%S} UTC"
+    text = f"{now:%Y-%m-%d %H:%M:%S} UTC"
     if now < built:
-        yield Finding("clock", "wrong", f"{told}: that is in the past", "Set the clock, and let NTP keep it")
+        yield Finding("clock", "wrong", f"{text}: that is in the past", "Set the clock, and let NTP keep it")
     elif resolution > 0.02:
-        yield Finding("clock", "warning", f"{told}, in steps of {resolution} s", "Starts will be that late")
+        yield Finding("clock", "warning", f"{text}, in steps of {resolution} s", "Starts will be that late")
     else:
         synced = Path("/run/systemd/timesync/synchronized").exists()
-        yield Finding("clock", "ok", told + (", kept by NTP" if synced else ""))
+        yield Finding("clock", "ok", text + (", kept by NTP" if synced else ""))
 
 
 # --- the database -----------------------------------------------------------------------------------------------------
@@ -198,13 +198,13 @@ def _store(url: str, place: ConnectionTarget) -> Iterator[Finding]:
         require_ledger(url)
     except NoonbellError as error:
         if error.details.get("missing"):
-            told = f"{shown}: there is no ledger yet"
-            yield Finding("database", "note", told, "noonbell serve makes one; so does noonbell apply FILE --create")
+            text = f"{shown}: no ledger yet"
+            yield Finding("database", "note", text, "noonbell serve or noonbell apply FILE --create creates one")
         else:
             yield Finding("database", "wrong", str(error), "See that it is running, and that the address is right")
         return
     except ModuleNotFoundError:
-        return  # told among the extras
+        return  # reported among the extras
     try:
         asyncio.run(_opened(url))
     except NoonbellError as error:
@@ -217,7 +217,7 @@ def _store(url: str, place: ConnectionTarget) -> Iterator[Finding]:
     except CliError as error:
         yield Finding("lanes", "warning", error.message)
         return
-    yield from told_lanes(lanes, place)
+    yield from lane_findings(lanes, place)
 
 
 async def _opened(url: str) -> None:
@@ -227,11 +227,11 @@ async def _opened(url: str) -> None:
 
 
 class Lanes(NamedTuple):
-    """Who is there to run schedules, and which are to be run."""
+    """The live engines, and the lanes that have schedules."""
 
     engines: list[EngineUp]
     in_use: Mapping[str, int]  # how many schedules that are enabled are of which lane
-    more: bool  # there are schedules that were not asked for
+    more: bool  # more schedules exist than were read
 
 
 async def _lanes(backend: Backend) -> Lanes:
@@ -246,7 +246,7 @@ async def _lanes(backend: Backend) -> Lanes:
     return Lanes(list(await backend.engines()), in_use, cursor is not None)
 
 
-def told_lanes(lanes: Lanes, place: ConnectionTarget) -> Iterator[Finding]:
+def lane_findings(lanes: Lanes, place: ConnectionTarget) -> Iterator[Finding]:
     engines = lanes.engines
     for lane in sorted({one.lane for one in engines}):
         share = [one for one in engines if one.lane == lane]
@@ -254,18 +254,18 @@ def told_lanes(lanes: Lanes, place: ConnectionTarget) -> Iterator[Finding]:
         by = "an engine" if len(share) == 1 else f"{len(share)} engines"
         polled = min(one.poll_seconds_ago(place.now) for one in share)
         if is_stalled(polled, max(float(one.load.get("grace_seconds") or GRACE_SECONDS) for one in share)):
-            told = f"no engine of {lane} has completed a poll for {polled:.0f} s: nothing that is due there runs"
+            text = f"no engine of {lane} has completed a poll for {polled:.0f} s: its schedules do not run"
             do = "See whether the process is stopped or blocked, and whether it reaches its database; restart it"
-            yield Finding("lanes", "wrong", f"{told}{_hosts(share)}", do)
+            yield Finding("lanes", "wrong", f"{text}{_hosts(share)}", do)
         else:
             yield Finding("lanes", "ok", f"{lane} has been up for {age}, by {by}{_hosts(share)}")
     for lane in sorted(lanes.in_use.keys() - {one.lane for one in engines}) if engines else ():
         number = f"{'at least ' if lanes.more else ''}{lanes.in_use[lane]}"
-        told = f"no engine of {lane} is up: nothing that is due there runs; schedules of it: {number}"
-        yield Finding("lanes", "wrong", told, f"noonbell worker --lane {shlex.quote(lane)} runs what is due")
+        text = f"no engine of {lane} is up: its schedules do not run; schedules: {number}"
+        yield Finding("lanes", "wrong", text, f"noonbell worker --lane {shlex.quote(lane)} runs what is due")
     if len(data := sorted({one.zone_data for one in engines})) > 1:
-        told = f"the engines go by different time zone data ({', '.join(data)})"
-        yield Finding("lanes", "warning", told, "Bring the zone data up to date where it is older")
+        text = f"the engines use different time zone data ({', '.join(data)})"
+        yield Finding("lanes", "warning", text, "Update the older time zone data")
     if len(versions := sorted({one.version for one in engines})) > 1:
         yield Finding("lanes", "note", f"the engines are of different versions ({', '.join(versions)})")
     if not engines:
@@ -275,13 +275,15 @@ def told_lanes(lanes: Lanes, place: ConnectionTarget) -> Iterator[Finding]:
 
 
 def _hosts(engines: list[EngineUp]) -> str:
-    """Where engines run, as far as it is told: each host with its processes."""
+    """Return the hosts of engines with their processes, as text; empty if the caller may not see them."""
     found: dict[str, list[str]] = {}
     for one in engines:
         if one.host is not None:
             found.setdefault(one.host, []).append(str(one.pid))
-    told = (f"{host}, {'process' if len(pids) == 1 else 'processes'} {', '.join(pids)}" for host, pids in found.items())
-    return f" ({'; '.join(told)})" if found else ""
+    hosts = (
+        f"{host}, {'process' if len(pids) == 1 else 'processes'} {', '.join(pids)}" for host, pids in found.items()
+    )
+    return f" ({'; '.join(hosts)})" if found else ""
 
 
 def _timeline(store: str, settings: Settings) -> Iterator[Finding]:
@@ -290,14 +292,14 @@ def _timeline(store: str, settings: Settings) -> Iterator[Finding]:
     from noonbell.timeline.checkup import examine_timeline  # noqa: PLC0415 - where there is one
 
     try:
-        told = asyncio.run(examine_timeline(settings.timeline, store, settings.lane))
+        examined = asyncio.run(examine_timeline(settings.timeline, store, settings.lane))
     except TimelineAwayError as error:
-        do = "See that it is running, and that the address is right; until then the database is asked what is due"
+        do = "See that it is running, and that the address is right; until then the database is polled"
         yield Finding("timeline", "warning", str(error), do)
     except TimelineError as error:
         yield Finding("timeline", "wrong", str(error), "noonbell serve does not start with it")
     else:
-        yield Finding("timeline", "ok" if told.policy else "warning", told.text, told.do)
+        yield Finding("timeline", "ok" if examined.policy else "warning", examined.text, examined.do)
 
 
 def _disk(url: str) -> Iterator[Finding]:
@@ -307,15 +309,15 @@ def _disk(url: str) -> Iterator[Finding]:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    told = f"{free / 1024**3:.1f} GiB free where the database is, {folder}"
+    text = f"{free / 1024**3:.1f} GiB free where the database is, {folder}"
     if not os.access(folder, os.W_OK):
         yield Finding("disk", "wrong", f"{folder} cannot be written", "SQLite writes beside its file: allow that")
     elif free < _LEAST_FREE:
-        yield Finding("disk", "wrong", told, "Make room, or prune: noonbell prune --keep 90d")
+        yield Finding("disk", "wrong", text, "Make room, or prune: noonbell prune --keep 90d")
     elif free < _LOW_FREE:
-        yield Finding("disk", "warning", told, "noonbell prune --keep 90d forgets old days")
+        yield Finding("disk", "warning", text, "noonbell prune --keep 90d forgets old days")
     else:
-        yield Finding("disk", "ok", told)
+        yield Finding("disk", "ok", text)
 
 
 # --- keys, egress, a server -------------------------------------------------------------------------------------------
@@ -329,17 +331,17 @@ def _keys(key_file: Path | None, settings: Settings) -> Iterator[Finding]:
         yield Finding("master keys", "wrong", str(error), "noonbell keys new FILE makes one, or correct the path")
         return
     except NoonbellError as error:
-        yield Finding("master keys", "wrong", str(error), "chmod 600 FILE, owned by whoever runs the service")
+        yield Finding("master keys", "wrong", str(error), "chmod 600 FILE, owned by the user that runs the service")
         return
     if ring is None:
         do = "noonbell keys new master.keys, if schedules shall use secrets or signatures"
-        yield Finding("master keys", "note", "none: secrets cannot be put in, and requests are not signed", do)
+        yield Finding("master keys", "note", "none: secrets cannot be stored, and requests are not signed", do)
         return
     where = f"in {named}" if named is not None else f"in the environment's {VARIABLE}"
-    told = f"{len(ring.versions)} {where}, the newest is {ring.newest}"
+    text = f"{len(ring.versions)} {where}, the newest is {ring.newest}"
     if named is not None:
-        told += f", mode {named.stat().st_mode & 0o777:04o}"
-    yield Finding("master keys", "ok", told)
+        text += f", mode {named.stat().st_mode & 0o777:04o}"
+    yield Finding("master keys", "ok", text)
 
 
 def _egress(settings: Settings) -> Iterator[Finding]:
@@ -351,12 +353,12 @@ def _egress(settings: Settings) -> Iterator[Finding]:
     beside = f"; beside: {', '.join(settings.egress_allow)}" if settings.egress_allow else ", and nothing else"
     proxy = "; through a proxy" if settings.egress_proxy else ""
     wide = [one for one in settings.egress_allow if one.endswith(("/0", "/8"))]
-    told = f"schedules reach public addresses{beside}{proxy}"
+    text = f"schedules reach public addresses{beside}{proxy}"
     if wide:
         do = f"{', '.join(wide)} lets schedules reach nearly everything; name hosts and ports instead"
-        yield Finding("egress", "warning", told, do)
+        yield Finding("egress", "warning", text, do)
     else:
-        yield Finding("egress", "ok", told)
+        yield Finding("egress", "ok", text)
     if settings.commands:
         allowed = "all programs" if settings.allowed_commands is True else ", ".join(settings.commands)
         yield Finding("commands", "ok", f"schedules may start {allowed}")
@@ -380,4 +382,4 @@ def _server(place: ConnectionTarget) -> Iterator[Finding]:
         yield Finding("server", "wrong", error.message, " ".join(error.hints))
         return
     yield Finding("server", "ok", f"{place.shown} answers and accepts the key, in {time.monotonic() - began:.2f} s")
-    yield from told_lanes(lanes, place)
+    yield from lane_findings(lanes, place)

@@ -1,4 +1,4 @@
-"""`noonbell doctor`: checks an installation, and says of everything that is amiss what to do about it."""
+"""`noonbell doctor`: checks an installation, and prints a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SIGNS: Final = {"ok": ("✓", "green"), "note": ("·", "dim"), "warning": ("!",
 def command(ctx: click.Context, *, key_file: str | None, place: ConnectionTarget) -> None:
     """Check Python, libraries, database, zone data, keys, clock, disk, lanes and egress; nothing is changed.
 
-    Exit status: 0 nothing is wrong (there may be warnings), 1 something is.
+    Exit status: 0 all checks passed (there may be warnings), 1 a check failed.
     """
     found = examine(place, key_file)
     worst = any(one.level == "wrong" for one in found)
     if place.as_json:
-        told = {"healthy": not worst, "findings": [one._asdict() for one in found]}
-        click.echo(json.dumps(told, ensure_ascii=False))
+        document = {"healthy": not worst, "findings": [one._asdict() for one in found]}
+        click.echo(json.dumps(document, ensure_ascii=False))
         ctx.exit(WRONG if worst else 0)
     out = console()
     width = max(len(one.what) for one in found) + 2
@@ -42,7 +42,7 @@ def command(ctx: click.Context, *, key_file: str | None, place: ConnectionTarget
         _print(out, one, width)
     amiss = sum(one.level == "wrong" for one in found)
     warned = sum(one.level == "warning" for one in found)
-    counted = f"{amiss} wrong, {warned} to look at" if amiss or warned else "All is well"
+    counted = f"{amiss} wrong, {warned} to look at" if amiss or warned else "All checks passed"
     out.print(Text(counted + ".", "bold red" if amiss else "bold yellow" if warned else "bold green"))
     ctx.exit(WRONG if worst else 0)
 

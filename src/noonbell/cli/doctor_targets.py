@@ -1,4 +1,4 @@
-"""The doctor's look at the targets of messages: each is asked whether it is there, all at once; no message is sent."""
+"""The checks of message targets: all are probed concurrently, and no message is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE_SECONDS: Final = 10.0
 
 
 def examine_targets(targets: Sequence[DeclaredTarget]) -> Iterator[Finding]:
-    """A finding for each target, in their order."""
+    """Return a finding for each target, in their order."""
     yield from asyncio.run(_all(targets))
 
 
@@ -31,16 +31,16 @@ async def _one(declared: DeclaredTarget) -> Finding:
         )
     target = declared.build()
     if not isinstance(target, ProbedTarget):
-        return Finding(what, "ok", f"{declared.kind}; not asked, since that would send something")
+        return Finding(what, "ok", f"{declared.kind}; not probed, because that would send a request")
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            told = await target.probe()
+            answer = await target.probe()
     except TimeoutError:
-        told = f"{target!r} did not answer within {_PATIENCE_SECONDS:g} s"
-        return Finding(what, "wrong", told, "See that it is running, and that the address is right")
+        answer = f"{target!r} did not answer within {_PATIENCE_SECONDS:g} s"
+        return Finding(what, "wrong", answer, "See that it is running, and that the address is right")
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
         do = "Messages wait until it is well: see that it is running, and that the address is right"
         return Finding(what, "wrong", str(getattr(error, "reason", "")) or describe_error(error), do)
     finally:
         await target.close()
-    return Finding(what, "ok", f"{declared.kind}, {told}")
+    return Finding(what, "ok", f"{declared.kind}, {answer}")

@@ -1,4 +1,4 @@
-"""`noonbell explain`: what an expression or a phrase means, field by field."""
+"""`noonbell explain`: the meaning of an expression or a phrase, field by field."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _DAY_RULES: Final = {
 @readings.options
 @click.pass_obj
 def command(now: datetime, expression: str, tz: str | None, dst: DstPolicy, *, as_json: bool) -> None:
-    """Say in English when EXPRESSION fires, field by field, with the clock changes that bend it in the coming year.
+    """Explain when EXPRESSION fires, field by field, with the clock changes that affect it in the coming year.
 
-    EXPRESSION is cron or English; of English it is shown what was understood.
+    EXPRESSION is cron or English; for English, the interpretation is shown.
 
     \b
     noonbell explain '0 0 1,15 * 1'

@@ -1,4 +1,4 @@
-"""Waiting for what happens: one run until its end, or everything as it comes."""
+"""Waiting for the end of a run, and following live events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def until_ended(place: ConnectionTarget, run_id: str) -> Run:
-    """The run, once it has ended; a bar says that it is waited for. Ctrl-C ends the waiting, not the run."""
+    """Return the run when it has ended, with a progress bar until then. Ctrl-C ends the waiting, not the run."""
 
     async def wait(backend: Backend) -> Run:
         while True:
@@ -32,7 +32,7 @@ def until_ended(place: ConnectionTarget, run_id: str) -> Run:
 
 
 async def events_of(backend: Backend, team: str | None) -> Any:
-    """The live events of a team, closed as they should be when nobody reads on."""
+    """Yield the live events of a team, and close the stream when the reader stops."""
     async with aclosing(backend.follow(backend.team_seen(team))) as events:  # type: ignore[type-var]  # generators, which can be closed
         async for event in events:
             yield event

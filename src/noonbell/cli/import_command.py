@@ -1,4 +1,4 @@
-"""`noonbell import`: files of schedules made from what other programs have."""
+"""`noonbell import`: files of schedules, translated from the formats of other programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup, printable
 from noonbell.cli.instants import find_zone
 from noonbell.cli.progress import working
 from noonbell.cli.secret_options import json_option
@@ -22,14 +22,14 @@ noonbell import crontab /etc/crontab --user-field
 _LARGEST: Final = 4 * 1024 * 1024
 
 
-@click.group("import", cls=SpeakingGroup)
+@click.group("import", cls=HintingGroup)
 def command() -> None:
-    """Make a file of schedules from what another program has."""
+    """Create a file of schedules from the file of another program."""
 
 
 @command.command("crontab", cls=HintingCommand, epilog=_EXAMPLES)
 @click.argument("file", metavar="FILE")
-@click.option("-o", "--output", "out", metavar="OUT", help="Write to this file, which must not be there yet.")
+@click.option("-o", "--output", "out", metavar="OUT", help="Write to this file, which must not exist yet.")
 @click.option("--user-field", is_flag=True, help="Lines name a user before the command, as in /etc/crontab.")
 @click.option("--tz", metavar="ZONE", help="IANA zone of the machine it comes from. Default: the host's.")
 @click.option("--name", metavar="NAME", help="Who owns the schedules. Default: from the file's name.")
@@ -47,7 +47,7 @@ def crontab(
 ) -> None:
     """Translate the crontab FILE (- for stdin) into a file that `noonbell plan` and `noonbell apply` take.
 
-    Lines that cannot be said exactly are refused: they are told on stderr and stand as comments in the result. Exit
+    Lines without an exact equivalent are refused: they are printed to stderr and kept as comments in the result. Exit
     status: 0 all was translated, 1 some lines were not, 2 bad input.
     """
     from noonbell.planning.crontab import import_crontab  # noqa: PLC0415 - the help of the group needs none of it
@@ -62,14 +62,14 @@ def crontab(
     if out is not None:
         _write(out, found.toml, as_json=as_json)
     if as_json:
-        told = {
+        document = {
             "translated": found.taken,
             "file": out,
             "toml": found.toml if out is None else None,
             "notes": [note.said for note in found.notes],
             "refused": [{"reason": one.said, "line": one.text} for one in found.refused],
         }
-        click.echo(json.dumps(told, ensure_ascii=False))
+        click.echo(json.dumps(document, ensure_ascii=False))
         ctx.exit(1 if found.refused else 0)
     if out is None:
         click.echo(found.toml, nl=False)
@@ -105,7 +105,7 @@ def _write(out: str, text: str, *, as_json: bool) -> None:
         with Path(out).open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise CliError(f"{out} is there already; nothing was written", {"file": out}, as_json=as_json) from error
+        raise CliError(f"{out} already exists; nothing was written", {"file": out}, as_json=as_json) from error
     except OSError as error:
         raise CliError(f"{out} cannot be written: {error.strerror}", {"file": out}, as_json=as_json) from error
 

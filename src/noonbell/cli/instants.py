@@ -1,4 +1,4 @@
-"""Zones and instants as people type and read them.
+"""Reading and formatting of time zones and instants.
 
 The current time is passed in; nothing here reads a clock.
 """
@@ -26,9 +26,9 @@ _FORM = (
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to count from: `at` is shown, occurrences strictly after `after` are listed.
+    """The start of a listing: `at` is shown, and occurrences strictly after `after` are listed.
 
-    The two differ only where a time was given that does not exist; `remark` tells what a clock change made of it.
+    The two differ only if the given time does not exist; `remark` describes the effect of the clock change.
     """
 
     at: datetime
@@ -38,7 +38,7 @@ class Start:
 
 
 def find_zone(name: str | None, *, as_json: bool) -> tzinfo:
-    """The named IANA zone, or the host's."""
+    """Return the named IANA zone, or the host's."""
     if name is None:
         try:
             with warnings.catch_warnings():
@@ -58,7 +58,7 @@ def find_zone(name: str | None, *, as_json: bool) -> tzinfo:
 
 
 def find_start(text: str | None, zone: tzinfo, now: datetime, *, as_json: bool) -> Start:
-    """The instant of --from, or now, in the zone."""
+    """Return the instant of --from, or now, in the zone."""
     if text is None:
         here = now.astimezone(zone)
         return Start(here, here, given=False)
@@ -93,14 +93,14 @@ def _civil_start(typed: datetime, zone: tzinfo) -> Start:
 
 
 def offset_text(at: datetime) -> str:
-    """The UTC offset and, where the zone has one, the short name: `-04:00 EDT`."""
+    """Return the UTC offset and the zone's short name, if it has one: `-04:00 EDT`."""
     offset = at.isoformat()[len(at.replace(tzinfo=None).isoformat()) :]
     name = at.tzname() or ""
     return f"{offset} {name}" if name.isalpha() else offset
 
 
 def span_text(span: timedelta) -> str:
-    """A length of time in its two largest units: `3 h 20 min`."""
+    """Return a length of time in its two largest units: `3 h 20 min`."""
     minutes = span // timedelta(minutes=1)
     if minutes < 1:
         return "less than a minute"

@@ -1,4 +1,4 @@
-"""`noonbell keys`: makes the file of master keys, and puts another key on top of it. No key is ever printed."""
+"""`noonbell keys`: creates the file of master keys, and adds keys to it. No key is ever printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from noonbell.actions.secrets.keys import VARIABLE, add_key, create_key_file
-from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup
+from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup
 from noonbell.cli.secret_options import json_option
 from noonbell.errors import MasterKeyError
 
@@ -20,13 +20,12 @@ noonbell keys add master.keys
 _file = click.argument("file", type=click.Path(path_type=Path))
 
 
-@click.group("keys", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("keys", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Make the master keys that secrets are sealed with.
+    """Create the master keys that encrypt secrets.
 
-    Whoever has the keys and the database can read the secrets; without the keys nobody can. Keep a copy of the file
-    apart
-    from the database.
+    The keys and the database together give access to the secrets; without the keys the secrets are lost. Keep a copy
+    of the file apart from the database.
     """
 
 
@@ -34,7 +33,7 @@ def command() -> None:
 @_file
 @json_option
 def new(file: Path, *, as_json: bool) -> None:
-    """Make FILE with a fresh master key, readable by its owner alone. A file that exists is left alone."""
+    """Create FILE with a new master key, readable by its owner only. An existing file is not changed."""
     try:
         create_key_file(file)
     except MasterKeyError as error:
@@ -43,14 +42,14 @@ def new(file: Path, *, as_json: bool) -> None:
         click.echo(json.dumps({"file": str(file), "newest": 1, "versions": [1]}))
         return
     click.echo(f"Master key 1 is in {file}, which only its owner can read.")
-    click.echo(f"Keep a copy apart from the database. Where a file does not fit, its lines may stand in {VARIABLE}.")
+    click.echo(f"Keep a copy apart from the database. Instead of a file, {VARIABLE} may hold its lines.")
 
 
 @command.command("add", cls=HintingCommand)
 @_file
 @json_option
 def add(file: Path, *, as_json: bool) -> None:
-    """Put a fresh master key on top of those in FILE. It seals new secrets; the older keys still open theirs."""
+    """Add a new master key to FILE. It encrypts new secrets; the older keys still decrypt the existing ones."""
     try:
         ring = add_key(file)
     except MasterKeyError as error:

@@ -1,4 +1,4 @@
-"""What the commands that question a ledger share: whose tasks are meant, and how a sentence is printed."""
+"""The shared part of the commands that query a ledger: the options for the owner, and printing a sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def owner_options(function: _Function) -> _Function:
-    """--scheduler and --owner: whose tasks and schedules are meant."""
+    """Add --scheduler and --owner, which select the owner of tasks and schedules."""
     for decorate in (
         click.option("--owner", metavar="OWNER", help="Only what belongs to it: api, file:NAME, scheduler:NAME, ..."),
         click.option("--scheduler", metavar="NAME", help="Only the tasks of the Scheduler of this name."),
@@ -25,15 +25,16 @@ def owner_options(function: _Function) -> _Function:
 
 
 def owner_named(scheduler: str | None, owner: str | None, *, as_json: bool) -> str | None:
-    """The owner that is meant. --scheduler takes a full owner such as periodic:nightly, too."""
+    """Return the selected owner. --scheduler also takes a full owner such as periodic:nightly."""
     if scheduler is not None and owner is not None:
-        raise CliError("Say --scheduler or --owner, not both", {"option": "--owner", "value": owner}, as_json=as_json)
+        message = "--scheduler and --owner exclude each other; pass one of them"
+        raise CliError(message, {"option": "--owner", "value": owner}, as_json=as_json)
     if scheduler is None or ":" in scheduler:
         return owner or scheduler
     return f"scheduler:{scheduler}"
 
 
-def tell(text: Text) -> None:
-    """Print it: wrapped at the width of a terminal, and in one line for whatever else reads it."""
+def print_text(text: Text) -> None:
+    """Print a text: wrapped at the width of a terminal, and in one line elsewhere."""
     console = terminal()
     console.print(text, soft_wrap=not console.is_terminal)

@@ -1,4 +1,4 @@
-"""`noonbell monitors`: heartbeat monitors: make, show, change, pause, remove and ping them."""
+"""`noonbell monitors`: heartbeat monitors: create, show, edit, pause, remove and ping them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import CliError, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.instants import span_text
 from noonbell.cli.spec_input import terminal
@@ -39,8 +39,8 @@ def _rhythm_options(function: _Function) -> _Function:
             "--max-run", "max_run_seconds", type=float, metavar="SECONDS", help="How long a started run may take."
         ),
         click.option("--grace", "grace_seconds", type=float, metavar="SECONDS", help="How late a ping may come."),
-        click.option("--dst", type=click.Choice(["once", "literal"]), help="What is due at clock changes."),
-        click.option("--tz", "timezone", metavar="ZONE", help="IANA time zone of a cron rhythm."),
+        click.option("--dst", type=click.Choice(["once", "literal"]), help="Which times are due at clock changes."),
+        click.option("--tz", "timezone", metavar="ZONE", help="IANA time zone of --cron."),
         click.option("--every", metavar="SECONDS", help="A ping is due so long after the one before."),
         click.option("--cron", metavar="EXPRESSION", help="A ping is due at these times."),
     ):
@@ -51,12 +51,12 @@ def _rhythm_options(function: _Function) -> _Function:
 _monitor = click.argument("monitor", metavar="ID")
 
 
-@click.group("monitors", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("monitors", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Watch over jobs that run elsewhere and call a URL when they have run.
+    """Monitor jobs that run elsewhere and call a URL when they have run.
 
-    A service or an engine takes the pings and notices when one does not come; these commands work on its store,
-    or ask it.
+    A service or an engine receives the pings and detects missing ones; these commands work on its store, or through
+    its API.
     """
 
 
@@ -84,7 +84,7 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
         click.echo(json.dumps([_data(one) for one in found], ensure_ascii=False))
         return
     if not found:
-        click.echo("There are no monitors.")
+        click.echo("No monitors.")
         return
     lines = []
     for one in found:
@@ -98,8 +98,8 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
 @_monitor
 @with_backend
 def show(*, monitor: str, place: ConnectionTarget) -> None:
-    """Show a monitor, its ping URL included."""
-    _tell(place.ask(lambda backend: backend.monitors.get(monitor), read_only=True), place)
+    """Show a monitor with its ping URL."""
+    _print_monitor(place.ask(lambda backend: backend.monitors.get(monitor), read_only=True), place)
 
 
 @command.command("pings", cls=HintingCommand)
@@ -107,7 +107,7 @@ def show(*, monitor: str, place: ConnectionTarget) -> None:
 @click.option("--limit", type=click.IntRange(1, 50), default=20, show_default=True)
 @with_backend
 def pings(*, monitor: str, limit: int, place: ConnectionTarget) -> None:
-    """Show the last pings of a monitor, newest first, and the beginning of what they said."""
+    """Show the last pings of a monitor, newest first, with the beginning of their bodies."""
     found = place.ask(lambda backend: backend.monitors.pings(monitor, limit=limit), read_only=True)
     if place.as_json:
         click.echo(json.dumps([_data(one) for one in found], ensure_ascii=False))
@@ -142,20 +142,20 @@ def flips(*, monitor: str, limit: int, place: ConnectionTarget) -> None:
 
 @command.command("add", cls=HintingCommand)
 @click.argument("name", metavar="NAME")
-@click.option("--id", "monitor_id", metavar="ID", help="Default: one is made.")
+@click.option("--id", "monitor_id", metavar="ID", help="Default: generated.")
 @click.option("--team", metavar="NAME", help='Default: "default".')
 @_rhythm_options
 @with_backend
 def add(*, name: str, place: ConnectionTarget, **given: Any) -> None:
-    """Make a monitor called NAME, and show its ping URL. One of --cron and --every says when a ping is due."""
+    """Create a monitor called NAME, and show its ping URL. --cron or --every sets when a ping is due."""
     fields = {"name": name, **_fields(given, as_json=place.as_json)}
     if "spec" not in fields:
-        raise place.complaint("When is a ping due? Say --cron or --every")
+        raise place.cli_error("Pass --cron or --every: it sets when a ping is due")
 
     async def make(backend: Backend) -> Monitor:
         return await backend.monitors.create(**{**fields, "team": backend.team_for(fields.get("team"))})
 
-    _tell(place.ask(make), place)
+    _print_monitor(place.ask(make), place)
 
 
 @command.command("edit", cls=HintingCommand)
@@ -164,40 +164,40 @@ def add(*, name: str, place: ConnectionTarget, **given: Any) -> None:
 @_rhythm_options
 @with_backend
 def edit(*, monitor: str, place: ConnectionTarget, **given: Any) -> None:
-    """Change what is given. Where the rhythm changes, what is due is counted from now."""
+    """Change the given fields. After a change of --cron or --every, the next ping is due counted from now."""
     fields = _fields(given, as_json=place.as_json)
-    _tell(place.ask(lambda backend: backend.monitors.update(monitor, **fields)), place)
+    _print_monitor(place.ask(lambda backend: backend.monitors.update(monitor, **fields)), place)
 
 
 @command.command("pause", cls=HintingCommand)
 @_monitor
 @with_backend
 def pause(*, monitor: str, place: ConnectionTarget) -> None:
-    """Conclude nothing about a monitor until it is resumed."""
-    _tell(place.ask(lambda backend: backend.monitors.pause(monitor)), place)
+    """Pause a monitor: its state does not change until it is resumed."""
+    _print_monitor(place.ask(lambda backend: backend.monitors.pause(monitor)), place)
 
 
 @command.command("resume", cls=HintingCommand)
 @_monitor
 @with_backend
 def resume(*, monitor: str, place: ConnectionTarget) -> None:
-    """Watch a paused monitor again; the next ping is counted from now."""
-    _tell(place.ask(lambda backend: backend.monitors.resume(monitor)), place)
+    """Resume a paused monitor; the next ping is due counted from now."""
+    _print_monitor(place.ask(lambda backend: backend.monitors.resume(monitor)), place)
 
 
 @command.command("new-url", cls=HintingCommand)
 @_monitor
 @with_backend
 def new_url(*, monitor: str, place: ConnectionTarget) -> None:
-    """Give a monitor another ping URL; the old one is unknown from then on."""
-    _tell(place.ask(lambda backend: backend.monitors.renew_token(monitor)), place)
+    """Give a monitor a new ping URL; the old one stops working at once."""
+    _print_monitor(place.ask(lambda backend: backend.monitors.renew_token(monitor)), place)
 
 
 @command.command("rm", cls=HintingCommand)
 @_monitor
 @with_backend
 def rm(*, monitor: str, place: ConnectionTarget) -> None:
-    """Delete a monitor with its pings and flips; the audit stays."""
+    """Delete a monitor with its pings and flips; the audit is kept."""
     place.ask(lambda backend: backend.monitors.delete(monitor))
     click.echo(json.dumps({"deleted": monitor}) if place.as_json else f"{monitor} is deleted.")
 
@@ -207,7 +207,7 @@ def rm(*, monitor: str, place: ConnectionTarget) -> None:
 @click.option("--kind", type=click.Choice(["start", "success", "fail", "log"]), help="Default: success.")
 @click.option("--exit-code", type=click.IntRange(0, 255), help="0 is a success, anything else a failure.")
 @click.option("--run", default="", help="The name of the run.")
-@click.option("--stdin", "from_stdin", is_flag=True, help="Keep what is read from stdin as its body.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Send stdin as the body.")
 @with_backend
 def ping(
     *,
@@ -218,24 +218,25 @@ def ping(
     from_stdin: bool,
     place: ConnectionTarget,
 ) -> None:
-    """Ping a monitor by its id: for jobs on the same machine, and for trying out rules."""
+    """Ping a monitor by its id: for jobs on the same machine, and for testing rules."""
     body = sys.stdin.buffer.read(2 * LONGEST_BODY) if from_stdin else b""
 
     async def ask(backend: Backend) -> Monitor:
         token = (await backend.monitors.get(monitor)).token
         return await backend.monitors.ping(token, kind, body=body, exit_code=exit_code, run=run)
 
-    _tell(place.ask(ask, needs_keys=True), place)  # with the master keys at hand, secrets in what it says are masked
+    # the master keys are needed to mask secrets in the body of the ping
+    _print_monitor(place.ask(ask, needs_keys=True), place)
 
 
-# --- what they share --------------------------------------------------------------------------------------------------
+# --- shared -----------------------------------------------------------------------------------------------------------
 
 
 def _fields(given: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
-    """The fields of a monitor that options were given for."""
+    """Return the fields of a monitor for the given options."""
     cron, every = given.pop("cron"), given.pop("every")
     if cron is not None and every is not None:
-        raise CliError("--cron and --every exclude each other; say one of them", {}, as_json=as_json)
+        raise CliError("--cron and --every exclude each other; pass one of them", {}, as_json=as_json)
     found = {key: value for key, value in given.items() if value not in (None, ())}
     if cron is not None or every is not None:
         found |= {"type": "interval" if cron is None else "cron", "spec": every if cron is None else cron}
@@ -267,7 +268,7 @@ def _ping_url(one: Monitor, place: ConnectionTarget) -> str:
     return f"{place.server.rstrip('/') if place.server else '…'}{one.ping_path}"
 
 
-def _tell(one: Monitor, place: ConnectionTarget) -> None:
+def _print_monitor(one: Monitor, place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(json.dumps(_data(one), ensure_ascii=False))
         return

@@ -1,4 +1,4 @@
-"""`noonbell next`: the coming occurrences of an expression or a phrase."""
+"""`noonbell next`: the next occurrences of an expression or a phrase."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from noonbell.language.preview import coming
 def command(
     now: datetime, *, expression: str, tz: str | None, dst: DstPolicy, count: int, from_: str | None, as_json: bool
 ) -> None:
-    """List the coming occurrences of EXPRESSION, and the clock changes that bend it in the year after.
+    """List the next occurrences of EXPRESSION, and the clock changes that affect it in the year after.
 
     EXPRESSION is cron or English. An interval is counted from the time of --from.
 

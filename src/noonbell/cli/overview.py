@@ -1,6 +1,6 @@
-"""What `noonbell top` shows: one look at what is due, runs and fails, and how it is drawn.
+"""The view of `noonbell top`: reading and drawing due schedules, runs, failures and engines.
 
-Of schedules the first few thousand are looked at; where there are more, the view says so. Nothing here waits.
+The first few thousand schedules are read; if there are more, the view says so. Nothing here waits.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ENGINES: Final = 8
 
 
 class Look(NamedTuple):
-    """Everything at one moment."""
+    """The state at one moment."""
 
     at: datetime
     engines: Sequence[EngineUp]
     schedules: Sequence[Schedule]
-    more: bool  # there are schedules that were not looked at
+    more: bool  # more schedules exist than were read
     runs: Sequence[Run]
     failures: Sequence[Run]
 
@@ -47,7 +47,7 @@ class Look(NamedTuple):
 
     @property
     def lateness(self) -> dict[str, float] | None:
-        """Of the latest runs, in seconds."""
+        """The lateness of the latest runs, in seconds."""
         found = sorted(run.lateness.total_seconds() for run in self.runs if run.lateness is not None)
         if not found:
             return None
@@ -59,7 +59,7 @@ class Look(NamedTuple):
 
     @property
     def lanes(self) -> list[tuple[str, datetime, int]]:
-        """Each lane that is up, since when, and by how many engines."""
+        """The lanes that are up, each with its start and the number of its engines."""
         shared: dict[str, list[EngineUp]] = {}
         for one in self.engines:
             shared.setdefault(one.lane, []).append(one)
@@ -112,7 +112,7 @@ async def look(backend: Backend, team: str | None, at: datetime) -> Look:
 
 
 def drawn(seen: Look, where: str, width: int, height: int, *, note: str = "") -> RenderableType:
-    """The whole view, for a terminal of this size."""
+    """Return the whole view, for a terminal of this size."""
     taken = 12 + min(5, len(seen.running)) + (min(_ENGINES, len(seen.engines)) + 2 if len(seen.engines) > 1 else 0)
     room = max(2, (height - taken) // 3)
     parts: list[RenderableType] = [_head(seen, where), _figures(seen), Text()]
@@ -134,16 +134,18 @@ def _head(seen: Look, where: str) -> Text:
         for lane, since, many in seen.lanes
     )
     engine = Text(lanes, "green") if seen.lanes else Text("no engine is up", "bold red")
-    # what matters first: where it is looked at is cut off where the line is too long
+    # the important facts first: a long line is cut at its end
     parts = (("noonbell", "bold"), f"  {seen.at:%H:%M:%S} UTC  ", engine, f"  {where}")
     return Text.assemble(*parts, overflow="ellipsis", no_wrap=True)
 
 
 def _figures(seen: Look) -> Text:
     late = seen.lateness
-    told = "no runs yet" if late is None else f"late p50 {seconds_text(late['p50'])}, p95 {seconds_text(late['p95'])}"
+    lateness = (
+        "no runs yet" if late is None else f"late p50 {seconds_text(late['p50'])}, p95 {seconds_text(late['p95'])}"
+    )
     many = f"{len(seen.schedules)}{'+' if seen.more else ''} active"
-    line = Text(f"{many}  {told}  ", "dim")
+    line = Text(f"{many}  {lateness}  ", "dim")
     for state, count in sorted(seen.outcomes.items()):
         line.append_text(state_cell(state))
         line.append(f" {count}  ")
@@ -165,11 +167,11 @@ def _engines(seen: Look, width: int) -> Table:
     table = _grid(_named(width), 8, 20, None)
     for one in seen.engines[:_ENGINES]:
         late = one.load.get("late_p99_seconds")
-        told = "" if late is None else f"  late p99 {seconds_text(late)}"
+        lateness = "" if late is None else f"  late p99 {seconds_text(late)}"
         table.add_row(
             Text(printable(one.where or one.lane)), Text(one.state, "green" if one.state == "up" else "yellow"),
-            Text(f"{one.load.get('running', 0)} in hand, {one.load.get('started_per_minute', 0)}/min"),
-            Text(f"seen {seconds_text(one.seen_seconds_ago)} ago  {printable(one.version)}{told}", "dim"),
+            Text(f"{one.load.get('running', 0)} in flight, {one.load.get('started_per_minute', 0)}/min"),
+            Text(f"seen {seconds_text(one.seen_seconds_ago)} ago  {printable(one.version)}{lateness}", "dim"),
         )  # fmt: skip
     if len(seen.engines) > _ENGINES:
         table.add_row(Text(f"and {len(seen.engines) - _ENGINES} more", "dim"), "", "", "")

@@ -1,4 +1,4 @@
-"""`noonbell plan`: what a file of schedules would change."""
+"""`noonbell plan`: the changes that a file of schedules would make."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ noonbell plan schedules.toml --server https://bell.example.org
 @options
 @click.pass_context
 def command(ctx: click.Context, *, file: str, form: Format | None, check: bool, place: ConnectionTarget) -> None:
-    """Show what applying FILE (TOML or YAML, - for stdin) would change: schedules and what fires in the coming weeks.
+    """Show what applying FILE (TOML or YAML, - for stdin) would change: schedules, and runs in the coming weeks.
 
-    Only schedules that belong to the file are looked at. Exit status: 0, or 2 with --check where something would
-    change; 1 where something is wrong.
+    Only schedules that belong to the file are read. Exit status: 0, or 2 with --check if something would change; 1 on
+    an error.
     """
     made = planned(place, read_file(file, form, as_json=place.as_json))
     if place.as_json:

@@ -1,6 +1,6 @@
-"""The command group: which commands there are, and the one place where the program reads the clock.
+"""The command group: the list of commands, and the one place where the program reads the clock.
 
-A command's module is imported when the command is called. Tests pass the time of their choice as `obj`.
+The module of a command is imported when the command is called. Tests pass a time as `obj`.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ import click
 
 from noonbell import __version__
 
-# The lines stand here so that --help loads no command.
+# The descriptions are here so that --help imports no command.
 _GROUPS: Final = {
     "Schedules": {
-        "schedules": "Make, see, change and run schedules.",
-        "runs": "See what has run, and what runs now.",
-        "quiet": "Say when schedules are to be silent.",
-        "next": "List the coming occurrences of a cron expression.",
-        "explain": "Say in English when a cron expression fires.",
-        "top": "Watch what is due, runs and fails, live.",
+        "schedules": "Create, show, edit and run schedules.",
+        "runs": "List, show and follow runs.",
+        "quiet": "Manage quiet hours, in which schedules do not run.",
+        "next": "List the next occurrences of a cron expression.",
+        "explain": "Explain in English when a cron expression fires.",
+        "top": "Watch due schedules, runs and failures live.",
     },
-    "Accounts": {
-        "why": "Say why a task did, or did not, run at a time.",
-        "verify": "Prove that a ledger is whole, or tell what is wrong with it.",
-        "prune": "Forget old days of a ledger, and keep their counts.",
+    "History": {
+        "why": "Explain why a schedule ran or did not run at a time.",
+        "verify": "Check that a ledger is complete and consistent.",
+        "prune": "Delete old days of a ledger, and keep their counts.",
     },
     "Files": {
-        "plan": "Show what a file of schedules would change, and what that means.",
-        "apply": "Bring the schedules of a store to what a file says.",
+        "plan": "Show the changes that a file of schedules would make.",
+        "apply": "Apply a file of schedules to a store.",
         "import": "Translate a crontab into a file of schedules.",
     },
     "Notices": {
-        "channels": "Say where notices can go.",
-        "rules": "Say who is told of what.",
-        "monitors": "Watch over jobs that run elsewhere.",
+        "channels": "Manage the destinations of notices.",
+        "rules": "Manage which events are sent to which channels.",
+        "monitors": "Monitor jobs that run elsewhere.",
     },
-    "Keys and people": {
-        "secrets": "Put in the secrets that requests name.",
+    "Keys and users": {
+        "secrets": "Manage the secrets that requests name.",
         "signing": "Show or replace the keys that sign a schedule's requests.",
-        "keys": "Make the master keys that secrets are sealed with.",
-        "api-keys": "Make and revoke the keys of the REST API.",
-        "admin": "Make the people who look after a service, and its teams.",
+        "keys": "Create the master keys that encrypt secrets.",
+        "api-keys": "Create and revoke the keys of the REST API.",
+        "admin": "Manage the users and teams of a service.",
     },
     "Service": {
         "serve": "Run the service: REST API, login and engine.",
-        "worker": "Run an engine alone, without the API.",
-        "config": "Show the settings of the service, and where each came from.",
-        "doctor": "Check the installation, and say what to do.",
+        "worker": "Run only an engine, without the API.",
+        "config": "Show the settings of the service, with the source of each.",
+        "doctor": "Check the installation, and suggest remedies.",
         "completion": "Print the shell completion for bash, zsh or fish.",
     },
 }
@@ -67,13 +67,13 @@ Most commands work on a database (--store, NOONBELL_STORE) or on a service
   eval "$(noonbell completion bash)"
 
 \b
-Exit status: 0 done; 1 what was looked at is not well; 2 bad input or refused;
+Exit status: 0 done; 1 a check failed; 2 bad input or refused;
 3 the server cannot be reached; 4 the key is not accepted; 130 Ctrl-C.
 """
 
 
 class _LazyGroup(click.Group):
-    """A group whose commands live in modules of their own, each with a `command`."""
+    """A group whose commands are in separate modules, each with a `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
         return sorted(_COMMANDS)
@@ -97,7 +97,7 @@ class _LazyGroup(click.Group):
             near = difflib.get_close_matches(name, _COMMANDS, n=3, cutoff=0.5)
             hint = f"Did you mean: {', '.join(near)}" if near else "noonbell --help lists them"
             facts = {"value": name, "suggestions": near, "known": sorted(_COMMANDS)}
-            raise CliError(f'There is no command "{name}"', facts, (hint,), as_json="--json" in args)
+            raise CliError(f'Unknown command "{name}"', facts, (hint,), as_json="--json" in args)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -118,7 +118,7 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="noonbell", message="%(prog)s %(version)s")
 @click.pass_context
 def program(ctx: click.Context) -> None:
-    """Schedules that can account for every minute.
+    """A durable scheduler that can account for every minute.
 
     Expressions are POSIX cron: minute, hour, day, month and weekday, in quotes. Steps, names, macros such as @daily,
     Quartz forms and English are translated, and the translation is shown.

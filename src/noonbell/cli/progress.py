@@ -1,6 +1,6 @@
-"""How far long work has come: a bar on stderr where that is a terminal, and nothing where it is not or with --json.
+"""Progress of long work: a bar on stderr if that is a terminal, and nothing elsewhere or with --json.
 
-Work that ends within a second shows none: a line that only flashes tells nobody anything.
+The bar appears after a second, so that short work does not flash a line.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from rich.console import Console
 _PATIENCE_SECONDS: Final = 1.0
 
 
-class Work:
-    """Something that takes a while."""
+class ProgressReporter:
+    """Reports the progress of a task that takes a while."""
 
     def __init__(self, draw: Callable[[int, int | None], None] | None = None) -> None:
         self._draw = draw
 
-    def tell(self, done: int, total: int | None = None) -> None:
-        """How much is done; with `total`, of how much."""
+    def update(self, done: int, total: int | None = None) -> None:
+        """Report how much is done, and with `total`, of how much."""
         if self._draw is not None:
             self._draw(done, total)
 
     def counted(self, done: int) -> None:
-        """The same, for whoever calls back with one number."""
-        self.tell(done)
+        """Report how much is done, as a callback with one number."""
+        self.update(done)
 
 
 @contextlib.contextmanager
-def working(title: str, *, as_json: bool, unit: str = "") -> Iterator[Work]:
-    """Show `title` while the block lasts, with what it tells; the line goes when it ends."""
+def working(title: str, *, as_json: bool, unit: str = "") -> Iterator[ProgressReporter]:
+    """Show `title` with the progress of the block; the line is removed when the block ends."""
     console = Console(stderr=True)
     if as_json or not console.is_terminal:
-        yield Work()
+        yield ProgressReporter()
         return
     from rich.progress import (  # noqa: PLC0415 - only where something is drawn
         BarColumn,
@@ -59,7 +59,7 @@ def working(title: str, *, as_json: bool, unit: str = "") -> Iterator[Work]:
     later.daemon = True
     later.start()
     try:
-        yield Work(lambda done, total: progress.update(task, completed=done, total=total))
+        yield ProgressReporter(lambda done, total: progress.update(task, completed=done, total=total))
     finally:
         later.cancel()
         later.join()  # it may be about to begin

@@ -1,4 +1,4 @@
-"""`noonbell prune`: forget old days of a ledger, and keep their counts."""
+"""`noonbell prune`: delete old days of a ledger, and keep their counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from noonbell.cli.cli_errors import CliError, HintingCommand
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.ledger import tell
+from noonbell.cli.ledger import print_text
 from noonbell.cli.progress import working
 from noonbell.core.instants import instant, moment
 from noonbell.errors import StoreError
@@ -34,15 +34,15 @@ _RIGHT: Final = "a number of days, weeks or years, such as 90d, 12w or 2y"
 
 
 @click.command("prune", cls=HintingCommand, epilog=_EXAMPLES)
-@click.option("--keep", metavar="LENGTH", required=True, help="How much of the past stays whole, such as 90d.")
-@click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
+@click.option("--keep", metavar="LENGTH", required=True, help="How much history to keep, such as 90d.")
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and change nothing.")
 @with_backend
 def command(*, keep: str, dry_run: bool, place: ConnectionTarget) -> None:
-    """Forget the days of a ledger that are older than LENGTH: their runs, spans, attempts, audit events, dead letters.
+    """Delete the days of a ledger that are older than LENGTH: their runs, spans, attempts, audit events, dead letters.
 
-    Of each day and schedule the counts are kept, so that `noonbell verify` can still prove the ledger whole. Runs that
-    have not ended, and what a schedule still has to decide, stay. Days are days in UTC. A service prunes by itself
-    (retention_days); this is for a database.
+    The counts of each day and schedule are kept, so that `noonbell verify` can still check the whole ledger. Runs that
+    have not ended and occurrences that are not decided are kept. Days are in UTC. A service prunes by itself
+    (retention_days); this command works on a database.
     """
     url = place.require_store("prune")
     before = instant(_begin(place.now, keep, as_json=place.as_json))
@@ -60,14 +60,14 @@ def command(*, keep: str, dry_run: bool, place: ConnectionTarget) -> None:
         found = asyncio.run(session())
     except StoreError as error:
         facts = {"option": "--db", "value": place.shown, "kind": type(error).__name__}
-        raise place.complaint(str(error), facts) from error
+        raise place.cli_error(str(error), facts) from error
     if place.as_json:
-        told = {"dry_run": dry_run, "before": moment(before).isoformat(), **found.as_dict()}
-        click.echo(json.dumps(told))
+        document = {"dry_run": dry_run, "before": moment(before).isoformat(), **found.as_dict()}
+        click.echo(json.dumps(document))
         return
     verb = "would go" if dry_run else "gone"
     if not found.days:
-        tell(Text(f"nothing {'would go' if dry_run else 'to prune'}: no day ended by {_shown(before)}"))
+        print_text(Text(f"nothing {'would be deleted' if dry_run else 'to prune'}: no day ended by {_shown(before)}"))
         return
     text = (
         f"  {counted(found.days, 'day')} that ended by {_shown(before)}: {counted(found.runs, 'run')}, "
@@ -75,7 +75,7 @@ def command(*, keep: str, dry_run: bool, place: ConnectionTarget) -> None:
         f"{counted(found.audits, 'audit event')}, {counted(found.dead_letters, 'dead letter')}, "
         f"{counted(found.lifecycle_events, 'lifecycle event')}"
     )
-    tell(Text.assemble((verb, "bold"), text))
+    print_text(Text.assemble((verb, "bold"), text))
 
 
 async def _pruned(store: Ledger, before: int, *, as_json: bool) -> Forgotten:
@@ -85,7 +85,7 @@ async def _pruned(store: Ledger, before: int, *, as_json: bool) -> Forgotten:
         while (pruned := await store.prune_day(before)) is not None:
             total.add(pruned)
             days = (before - pruned.day) // _DAY if days is None else days
-            work.tell(total.days, max(days, total.days))
+            work.update(total.days, max(days, total.days))
     return total
 
 
@@ -94,10 +94,10 @@ def _shown(at: int) -> str:
 
 
 def _begin(now: datetime, keep: str, *, as_json: bool) -> datetime:
-    """From when on all is kept."""
+    """Return the time from which on everything is kept."""
     read = _KEEP.fullmatch(keep)
     if read is not None:
-        with contextlib.suppress(OverflowError):  # told below
+        with contextlib.suppress(OverflowError):  # reported below
             return now - timedelta(days=int(read[1]) * _UNITS[read[2]])
     facts = {"option": "--keep", "value": keep, "right": _RIGHT}
     raise CliError(f'--keep "{keep}" is not a length of time', facts, (f"Right is {_RIGHT}",), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`noonbell quiet`: quiet hours, in which schedules that refer to them are silent."""
+"""`noonbell quiet`: quiet hours, in which the schedules that refer to them do not run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup, printable
 from noonbell.cli.completion_sources import quiet_hours_ids
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 from noonbell.cli.instants import find_zone
@@ -34,9 +34,9 @@ _tz = click.option(
 )
 
 
-@click.group("quiet", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("quiet", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Say when schedules are to be silent. A schedule refers to quiet hours by their id."""
+    """Manage quiet hours, in which schedules do not run. A schedule refers to quiet hours by their id."""
 
 
 @command.command("list", cls=HintingCommand)
@@ -54,7 +54,7 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
         click.echo(dumped([msgspec.to_builtins(one) for one in found]))
         return
     if not found:
-        click.echo("There are no quiet hours; noonbell quiet add makes them.")
+        click.echo("No quiet hours; noonbell quiet add creates them.")
         return
     print_table(
         ("id", "name", "silent"), [(one.policy_id, one.name, windows_text(one.windows)) for one in found], folded=2
@@ -77,25 +77,25 @@ def add(
     team: str | None,
     place: ConnectionTarget,
 ) -> None:
-    """Make the quiet hours ID."""
+    """Create the quiet hours ID."""
     read = _read(windows, tz, place)
     if not read:
-        raise place.complaint(
-            "When is it quiet? Say --window", {"option": "--window", "right": RIGHT}, (f"Right is {RIGHT}",)
+        raise place.cli_error(
+            "Pass --window: it sets when it is quiet", {"option": "--window", "right": RIGHT}, (f"Right is {RIGHT}",)
         )
     made = place.ask(
         lambda backend: backend.schedules.create_quiet_hours(
             name or policy_id, read, policy_id=policy_id, team=backend.team_for(team)
         )
     )
-    _tell(made, place)
+    _print_quiet_hours(made, place)
 
 
 @command.command("show", cls=HintingCommand)
 @_id
 @with_backend
 def show(*, policy_id: str, place: ConnectionTarget) -> None:
-    """Show quiet hours, and which schedules refer to them."""
+    """Show quiet hours, and the schedules that refer to them."""
 
     async def ask(backend: Backend) -> tuple[QuietHoursRecord, list[Schedule]]:
         found = await _find(backend, policy_id, place)
@@ -106,7 +106,7 @@ def show(*, policy_id: str, place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(dumped({**msgspec.to_builtins(found), "schedules": [one.schedule_id for one in users]}))
         return
-    _tell(found, place)
+    _print_quiet_hours(found, place)
     print_facts([("used by", ", ".join(one.name for one in users) or "no schedule")])
 
 
@@ -119,23 +119,23 @@ def show(*, policy_id: str, place: ConnectionTarget) -> None:
 def edit(
     *, policy_id: str, name: str | None, windows: tuple[str, ...], tz: str | None, place: ConnectionTarget
 ) -> None:
-    """Change the name, or replace all windows. Schedules that refer to them go by the new ones at once."""
+    """Change the name, or replace all windows. The change applies at once to schedules that refer to them."""
     read = _read(windows, tz, place)
     if name is None and not read:
-        raise place.complaint("What shall change? Say --name or --window", {"argument": "ID"})
+        raise place.cli_error("Nothing to change: pass --name or --window", {"argument": "ID"})
 
     async def change(backend: Backend) -> QuietHoursRecord:
         await _find(backend, policy_id, place)
         return await backend.schedules.update_quiet_hours(policy_id, name=name, windows=read or None)
 
-    _tell(place.ask(change), place)
+    _print_quiet_hours(place.ask(change), place)
 
 
 @command.command("rm", cls=HintingCommand)
 @_id
 @with_backend
 def remove(*, policy_id: str, place: ConnectionTarget) -> None:
-    """Remove quiet hours that no schedule refers to any more."""
+    """Remove quiet hours. It is refused while a schedule refers to them."""
 
     async def change(backend: Backend) -> None:
         await _find(backend, policy_id, place)
@@ -150,9 +150,9 @@ async def _find(backend: Backend, policy_id: str, place: ConnectionTarget) -> Qu
         return await backend.schedules.get_quiet_hours(policy_id)
     except ScheduleNotFoundError:
         known = [one.policy_id for one in await backend.schedules.list_quiet_hours()]
-        hints = (f"There are: {', '.join(known)}",) if known else ("noonbell quiet add makes them",)
+        hints = (f"Known: {', '.join(known)}",) if known else ("noonbell quiet add creates them",)
         facts = {"argument": "ID", "value": policy_id, "known": known}
-        raise place.complaint(f'There are no quiet hours with the id "{policy_id}"', facts, hints) from None
+        raise place.cli_error(f'Quiet hours not found: "{policy_id}"', facts, hints) from None
 
 
 def _read(windows: tuple[str, ...], tz: str | None, place: ConnectionTarget) -> list[dict[str, Any]]:
@@ -163,11 +163,11 @@ def _read(windows: tuple[str, ...], tz: str | None, place: ConnectionTarget) -> 
             read.append(read_window(text, zone))
         except ValueError as error:
             facts = {"option": "--window", "value": text, "right": RIGHT}
-            raise place.complaint(f'--window "{text}": {error}', facts, (f"Right is {RIGHT}",)) from None
+            raise place.cli_error(f'--window "{text}": {error}', facts, (f"Right is {RIGHT}",)) from None
     return read
 
 
-def _tell(found: QuietHoursRecord, place: ConnectionTarget) -> None:
+def _print_quiet_hours(found: QuietHoursRecord, place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(dumped(msgspec.to_builtins(found)))
         return

@@ -1,12 +1,12 @@
-"""Quiet windows as people write and read them:
+"""The text format of quiet windows:
 
     Mon-Fri 22:00-06:00 Europe/Kyiv
     daily 12:00-13:00
     2026-12-25,2026-12-26 all day Europe/Kyiv
     weekends all day from 2026-06-01 to 2026-08-31
 
-Days (names, ranges, lists, daily, weekdays, weekends) or dates, then the hours, then the zone, then since and until
-when. Each part is known by its form, so their order does not matter.
+Days (names, ranges, lists, daily, weekdays, weekends) or dates, then the hours, the zone, and the first and last day.
+Each part is recognized by its form, so their order does not matter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BOUND: Final = re.compile(r"\b(from|to)\s+(\d{4}-\d\d-\d\d)\b", re.IGNORECASE)
 
 
 def read_window(text: str, zone: str) -> dict[str, Any]:
-    """The window as a document; `zone` counts where the text names none. ValueError says what is not understood."""
+    """Return the window as a document; `zone` is the default zone. ValueError describes text that is not understood."""
     found: dict[str, Any] = {"timezone": zone}
     rest = text
     for bound, day in _BOUND.findall(rest):
@@ -59,7 +59,7 @@ def read_window(text: str, zone: str) -> dict[str, Any]:
 
 
 def _take_hours(text: str, found: dict[str, Any]) -> str:
-    """Put the hours into `found`; returns what else the text says."""
+    """Put the hours into `found`, and return the rest of the text."""
     if hours := _HOURS.search(text):
         found["from"], found["to"] = (part.zfill(5) if len(part) < 6 else part.zfill(8) for part in hours.groups())
         return text[: hours.start()] + " " + text[hours.end() :]
@@ -88,7 +88,7 @@ def _day(word: str) -> int | None:
 
 
 def windows_text(windows: Sequence[Mapping[str, Any]]) -> str:
-    """Windows in the words that `read_window` reads, one after the other."""
+    """Return windows in the format of `read_window`, one after the other."""
     return "; ".join(map(window_text, windows)) or "none"
 
 

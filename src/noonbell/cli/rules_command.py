@@ -1,4 +1,4 @@
-"""`noonbell rules`: who is told of what: add, list, remove."""
+"""`noonbell rules`: which events are sent to which channels: add, list, remove."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 from noonbell.cli.tables import print_table
 from noonbell.notify.records import EVENTS, Rule
@@ -20,9 +20,9 @@ noonbell rules add slow-reports --on slow --slow 600 --to ops --schedule 3f0c
 _id = click.argument("rule_id", metavar="ID")
 
 
-@click.group("rules", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("rules", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Say who is told of what. `noonbell channels` says where notices can go."""
+    """Manage which events are sent to which channels. `noonbell channels` manages the channels."""
 
 
 @command.command("add", cls=HintingCommand)
@@ -48,7 +48,7 @@ def add(*, rule_id: str, name: str | None, team: str | None, place: ConnectionTa
             rule_id=rule_id, name=name or rule_id, team=backend.team_for(team), **fields
         )
     )
-    click.echo(_json(made) if place.as_json else f"{rule_id} is there: {_said(made)}.")
+    click.echo(_json(made) if place.as_json else f"Rule {rule_id} created: {_said(made)}.")
 
 
 @command.command("list", cls=HintingCommand)
@@ -61,7 +61,7 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
         click.echo(_json(page.items))
         return
     if not page.items:
-        click.echo("There are no rules.")
+        click.echo("No rules.")
         return
     lines = [(one.rule_id, one.team, _said(one), "" if one.enabled else "off") for one in page.items]
     print_table(("id", "team", "what", ""), lines, folded=2)
@@ -84,8 +84,8 @@ def _said(rule: Rule) -> str:
     else:
         subject = "everything" if rule.tag is None else f"what is tagged {rule.tag}"
     limits = {"late": rule.late_seconds, "slow": rule.slow_seconds}
-    told = [event if limits.get(event) is None else f"{event} (over {limits[event]:g} s)" for event in rule.on]
-    return f"{', '.join(told)} of {subject} to {', '.join(rule.channels)}"
+    events = [event if limits.get(event) is None else f"{event} (over {limits[event]:g} s)" for event in rule.on]
+    return f"{', '.join(events)} of {subject} to {', '.join(rule.channels)}"
 
 
 def _json(value: Rule | list[Rule]) -> str:

@@ -1,4 +1,4 @@
-"""`noonbell runs`: what has run, one run with its attempts, and runs as they happen."""
+"""`noonbell runs`: list runs, show one with its attempts, and follow runs live."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import WRONG, HintingCommand, SpeakingGroup
+from noonbell.cli.cli_errors import WRONG, HintingCommand, HintingGroup
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.following import events_of, until_ended
@@ -33,17 +33,17 @@ noonbell runs follow
 _PAGE: Final = 1_000
 
 
-@click.group("runs", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("runs", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """See what has run, and what runs now. SCHEDULE is a name or an id."""
+    """List, show and follow runs. SCHEDULE is a name or an id."""
 
 
 @command.command("list", cls=HintingCommand)
 @click.argument("schedule", metavar="[SCHEDULE]", required=False, shell_complete=schedule_names)
-@click.option("--outcome", type=click.Choice(get_args(Outcome)), help="Only runs that ended so.")
+@click.option("--outcome", type=click.Choice(get_args(Outcome)), help="Only runs with this outcome.")
 @click.option("--limit", "-n", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many.")
 @click.option("--team", metavar="NAME", help="Only those of this team.")
-@click.option("--cursor", metavar="CURSOR", help="Go on after a list that was cut; it has told this.")
+@click.option("--cursor", metavar="CURSOR", help="Continue a list after this cursor, which the list has printed.")
 @with_backend
 def list_(
     *,
@@ -54,7 +54,7 @@ def list_(
     cursor: str | None,
     place: ConnectionTarget,
 ) -> None:
-    """List runs that have ended, the latest first: of one schedule, or of all."""
+    """List ended runs, the latest first: of one schedule, or of all."""
 
     async def ask(backend: Backend) -> Page[Run]:
         of_one = None if schedule is None else (await find_schedule(backend.schedules, schedule)).schedule_id
@@ -83,26 +83,26 @@ def list_(
         return
     print_runs(page.items, place.now, names=schedule is None)
     if page.next_cursor is not None:
-        click.echo(f"There are more: --limit, or --cursor {page.next_cursor}", err=True)
+        click.echo(f"More runs: --limit, or --cursor {page.next_cursor}", err=True)
 
 
 @command.command("show", cls=HintingCommand)
 @click.argument("run", metavar="RUN", shell_complete=schedule_names)
 @with_backend
 def show(*, run: str, place: ConnectionTarget) -> None:
-    """Show a run with all its attempts: answers, output, errors. RUN is its id; of a schedule it is the latest."""
+    """Show a run with all its attempts: answers, output, errors. RUN is its id, or a schedule for the latest run."""
 
     async def ask(backend: Backend) -> Run:
         if parse_run_id(run) is not None:
             try:
                 return await backend.schedules.run(run)
             except ScheduleNotFoundError:
-                told = f'There is no run "{run}"; its day may have been pruned'
-                raise place.complaint(told, {"argument": "RUN", "value": run}) from None
+                message = f'Run not found: "{run}"; its day may have been pruned'
+                raise place.cli_error(message, {"argument": "RUN", "value": run}) from None
         found = await find_schedule(backend.schedules, run)
         latest: Sequence[Run] = (await backend.schedules.runs(found.schedule_id, limit=1)).items
         if not latest:
-            raise place.complaint(f"{found.name} has not run yet", {"argument": "RUN", "value": run})
+            raise place.cli_error(f"{found.name} has not run yet", {"argument": "RUN", "value": run})
         return await backend.schedules.run(latest[0].run_id)
 
     found = place.ask(ask, read_only=True)
@@ -115,12 +115,12 @@ def show(*, run: str, place: ConnectionTarget) -> None:
 @command.command("follow", cls=HintingCommand)
 @click.argument("what", metavar="[RUN|SCHEDULE]", required=False, shell_complete=schedule_names)
 @click.option("--team", metavar="NAME", help="Only those of this team.")
-@click.option("--count", "-n", type=click.IntRange(1), metavar="N", help="End after so many events.")
+@click.option("--count", "-n", type=click.IntRange(1), metavar="N", help="Exit after this many events.")
 @with_backend
 def follow(*, what: str | None, team: str | None, count: int | None, place: ConnectionTarget) -> None:
-    """Show runs as they happen, of one schedule or of all, until Ctrl-C; with --json one object a line.
+    """Show runs of one schedule or of all as they happen, until Ctrl-C; with --json, one object a line.
 
-    Of one RUN, wait for its end and show it; exit status 1 where it has not succeeded.
+    With one RUN, wait for its end and show it; exit status 1 if it has not succeeded.
     """
     if what is not None and parse_run_id(what) is not None:
         run = until_ended(place, what)
@@ -134,16 +134,16 @@ def follow(*, what: str | None, team: str | None, count: int | None, place: Conn
         only = None if what is None else (await find_schedule(backend.schedules, what)).schedule_id
         if not place.as_json:
             out.print(Text("Runs as they happen; Ctrl-C ends it.", "dim"))
-        told = 0
+        shown = 0
         async for event in events_of(backend, team):
             if event is None or not _wanted(event.kind, event.data, only):
                 continue
-            _tell(event.kind, event.data)
-            told += 1
-            if told == count:
+            _print_event(event.kind, event.data)
+            shown += 1
+            if shown == count:
                 return
 
-    def _tell(kind: str, data: dict[str, Any]) -> None:
+    def _print_event(kind: str, data: dict[str, Any]) -> None:
         if place.as_json:
             click.echo(dumped({"event": kind, **data}))
         elif kind == "reset":

@@ -1,6 +1,6 @@
-"""The options of `schedules add` and `schedules edit`, and the fields of a schedule that they mean.
+"""The options of `schedules add` and `schedules edit`, and the fields of a schedule for them.
 
-When it runs is English or any dialect of cron, read here, so that what was understood can be shown before it is sent.
+WHEN is English or any dialect of cron. It is parsed here, so that its interpretation can be shown before it is sent.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _ACTIONS: Final = ("http", "command", "shell", "callback", "message", "action")
 
 
 def action_options(function: _Function) -> _Function:
-    """What a run does: one of --http, --command, --shell, --callback, --message and --action."""
+    """Add the options of an action: one of --http, --command, --shell, --callback, --message and --action."""
     for decorate in (
-        click.option("--action", metavar="JSON", help="The whole action, as the API takes it."),
+        click.option("--action", metavar="JSON", help="The whole action, in the format of the API."),
         click.option("--message", metavar="TARGET", help="Send --payload as an event to this target."),
-        click.option("--callback", metavar="NAME", help="Call the function that a program registered so."),
+        click.option("--callback", metavar="NAME", help="Call the function registered under this name."),
         click.option("--shell", metavar="TEXT", help="Run this text with /bin/sh."),
         click.option("--command", metavar="TEXT", help="Start this program, quoted as in a shell; no shell is used."),
         click.option("--timeout", type=float, metavar="SECONDS", help="How long --http or --command may take."),
@@ -42,10 +42,10 @@ def action_options(function: _Function) -> _Function:
 
 
 def policy_options(function: _Function) -> _Function:
-    """Everything else that can be said of a schedule."""
+    """Add the options for all other fields of a schedule."""
     for decorate in (
         click.option("--at-most-once/--at-least-once", default=None, help="After a crash: never repeat, or repeat."),
-        click.option("--jitter", "jitter_seconds", type=float, metavar="SECONDS", help="Start up to so much later."),
+        click.option("--jitter", "jitter_seconds", type=float, metavar="SECONDS", help="Delay starts by up to this."),
         click.option("--until", "end_at", metavar="TIME", help="No occurrence after this time: ISO 8601 or English."),
         click.option(
             "--since", "start_at", metavar="TIME", help="No occurrence before this time: ISO 8601 or English."
@@ -56,12 +56,12 @@ def policy_options(function: _Function) -> _Function:
             "--quiet",
             metavar="ID",
             shell_complete=quiet_hours_ids,
-            help="Be silent in these quiet hours (noonbell quiet).",
+            help="Do not run in these quiet hours (noonbell quiet).",
         ),
         click.option("--retry-delay", type=float, metavar="SECONDS", help="Before the second attempt; then doubling."),
         click.option("--attempts", type=click.IntRange(1), metavar="N", help="Try a failing run so often. Default: 1."),
         click.option(
-            "--overlap", type=click.Choice(["coalesce", "skip", "allow"]), help="When one is due during a run."
+            "--overlap", type=click.Choice(["coalesce", "skip", "allow"]), help="If an occurrence is due during a run."
         ),
         click.option("--cap", "catch_up_cap", type=click.IntRange(1, 1_000), metavar="N", help="For run_all_capped."),
         click.option(
@@ -78,18 +78,18 @@ def policy_options(function: _Function) -> _Function:
 
 
 def read_when(when: str, tz: str | None, place: ConnectionTarget) -> tuple[Reading, dict[str, Any]]:
-    """What WHEN means, and the fields that say it. Without a zone in it and --tz, it is the host's."""
+    """Return the meaning of WHEN, and its fields. Without a zone in WHEN or --tz, the host's zone is used."""
     reading = readings.read(when, tz, place.now, as_json=place.as_json)
     fields: dict[str, Any] = dict(reading.understood.fields)
     fields["timezone"] = str(reading.zone)
     if fields["timezone"] == "local":
-        told = "The host's time zone has no name; say which one is meant with --tz, such as Europe/Kyiv"
-        raise place.complaint(told, {"option": "--tz"})
+        message = "The host's time zone has no name; pass one with --tz, such as Europe/Kyiv"
+        raise place.cli_error(message, {"option": "--tz"})
     return reading, fields
 
 
 def policies(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
-    """The fields of the policies that were given."""
+    """Return the fields of the given policies."""
     plain = (
         "dst", "catch_up_policy", "catch_up_cap", "overlap", "start_at", "end_at", "jitter_seconds", "at_most_once",
     )  # fmt: skip
@@ -110,19 +110,19 @@ def policies(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
 
 
 def action(given: dict[str, Any], place: ConnectionTarget, *, needed: bool) -> dict[str, Any] | None:
-    """The action that was given; None where none was, and none is needed."""
+    """Return the given action; None if none was given and none is needed."""
     named = [name for name in _ACTIONS if given.get(name) is not None]
     if len(named) > 1:
-        told = f"A schedule does one thing; --{named[0]} and --{named[1]} are two"
-        raise place.complaint(told, {"options": [f"--{name}" for name in named]})
+        message = f"A schedule has one action; --{named[0]} and --{named[1]} exclude each other"
+        raise place.cli_error(message, {"options": [f"--{name}" for name in named]})
     if not named:
         stray = next((name for name in ("method", "headers", "body", "timeout") if given.get(name)), None)
         if stray is not None:
             option = "--header" if stray == "headers" else f"--{stray}"
-            raise place.complaint(f"{option} goes with --http", {"option": option})
+            raise place.cli_error(f"{option} requires --http", {"option": option})
         if needed:
-            told = "What shall a run do? Say --http URL, --command TEXT, --callback NAME or --message TARGET"
-            raise place.complaint(told, {"options": [f"--{name}" for name in _ACTIONS]})
+            message = "The action is missing: pass --http URL, --command TEXT, --callback NAME or --message TARGET"
+            raise place.cli_error(message, {"options": [f"--{name}" for name in _ACTIONS]})
         return None
     return _ACTION[named[0]](given, place)
 
@@ -143,8 +143,8 @@ def _http(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
 def _header(text: str, place: ConnectionTarget) -> tuple[str, str]:
     name, sign, value = text.partition(":")
     if not sign or not name.strip():
-        told = f'--header "{text}" must be NAME:VALUE, such as "X-Team: ops"'
-        raise place.complaint(told, {"option": "--header", "value": text})
+        message = f'--header "{text}" must be NAME:VALUE, such as "X-Team: ops"'
+        raise place.cli_error(message, {"option": "--header", "value": text})
     return name.strip(), value.strip()
 
 
@@ -160,8 +160,8 @@ def _command(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
     try:
         argv = shlex.split(given["command"])
     except ValueError as error:
-        told = f"--command cannot be taken apart: {error}; quote it as in a shell"
-        raise place.complaint(told, {"option": "--command", "value": given["command"]}) from None
+        message = f"--command cannot be split into words: {error}; quote it as in a shell"
+        raise place.cli_error(message, {"option": "--command", "value": given["command"]}) from None
     return _timed({"kind": "command", "argv": argv}, given)
 
 
@@ -172,8 +172,8 @@ def _timed(made: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 def _whole(given: dict[str, Any], place: ConnectionTarget) -> dict[str, Any]:
     value = read_json("--action", given["action"], place)
     if not isinstance(value, dict):
-        told = '--action must be an object, such as {"kind": "http", "url": "https://example.com/"}'
-        raise place.complaint(told, {"option": "--action"})
+        message = '--action must be an object, such as {"kind": "http", "url": "https://example.com/"}'
+        raise place.cli_error(message, {"option": "--action"})
     return cast("dict[str, Any]", value)
 
 
@@ -181,7 +181,7 @@ def read_json(option: str, text: str, place: ConnectionTarget) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise place.complaint(f"{option} is not JSON: {error}", {"option": option, "value": text}) from None
+        raise place.cli_error(f"{option} is not JSON: {error}", {"option": option, "value": text}) from None
 
 
 _ACTION: Final[dict[str, Callable[[dict[str, Any], ConnectionTarget], dict[str, Any]]]] = {

@@ -1,4 +1,4 @@
-"""A schedule by what people call it: its id, or its name."""
+"""Lookup of a schedule by its id or its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Listing(Protocol):
 
 
 async def find_schedule(schedules: Listing, given: str, owner: str | None = None) -> Schedule:
-    """The schedule with this id, else the one with this name; where several have it, the error names their ids."""
+    """Return the schedule with this id, else the one with this name; if several match, the error lists their ids."""
     try:
         found = await schedules.get(given)
         if owner in (None, found.managed_by):
@@ -32,7 +32,7 @@ async def find_schedule(schedules: Listing, given: str, owner: str | None = None
     if not named:
         raise await _unknown(schedules, given)
     listed = ", ".join(f"{one.schedule_id} ({one.managed_by})" for one in named)
-    error = NoonbellError(f'{len(named)} schedules are named "{given}"; say which by its id: {listed}')
+    error = NoonbellError(f'{len(named)} schedules are named "{given}"; pass one of the ids: {listed}')
     error.details = {"value": given, "known": [one.schedule_id for one in named]}
     raise error
 
@@ -50,15 +50,15 @@ async def _containing(schedules: Listing, text: str) -> list[Schedule]:
 
 
 async def _unknown(schedules: Listing, given: str) -> ScheduleNotFoundError:
-    """Not found, with names that come near among the first of them."""
+    """Return the error of an unknown schedule, with similar names."""
     page = await schedules.list(limit=_MOST_NAMES)
     known = {name for one in page.items for name in (one.name, one.schedule_id)}
     near = difflib.get_close_matches(given, known, n=3, cutoff=0.6)
     error = ScheduleNotFoundError("schedule", given)
-    error.args = (f'There is no schedule with the id or the name "{given}"',)
+    error.args = (f'Schedule not found: no id or name "{given}"',)
     error.details = {**error.details, "value": given, "known": near}
     if near:
         error.add_note(f"Did you mean: {', '.join(near)}")
     elif not page.items:
-        error.add_note("There are no schedules yet: noonbell schedules add makes one")
+        error.add_note("No schedules yet: noonbell schedules add creates one")
     return error

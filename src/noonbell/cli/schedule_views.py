@@ -1,4 +1,4 @@
-"""Schedules and runs as people read them, and as data."""
+"""Formats of schedules and runs, as text and as data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from noonbell.timing import parse_one_shot
 
 
 def described(schedule: Schedule) -> str:
-    """The spec in English; as it stands where there is nothing to say."""
+    """Return the spec in English; the spec itself if it cannot be described."""
     try:
         if schedule.type == "cron":
             return describe(parse(schedule.spec))
@@ -40,7 +40,7 @@ def described(schedule: Schedule) -> str:
 
 
 def schedule_data(schedule: Schedule) -> dict[str, Any]:
-    """A schedule for programs, the same from a database and from a server."""
+    """Return a schedule for programs, the same from a database and from a server."""
     data: dict[str, Any] = msgspec.to_builtins(schedule)
     data["lane"] = schedule.lane or None
     data["description"] = described(schedule)
@@ -63,7 +63,7 @@ def dumped(data: Any) -> str:
 
 
 def print_schedules(found: Sequence[Schedule], now: datetime) -> None:
-    """By name; the id stands beside it where the name alone would not do, or where there is room."""
+    """Print schedules by name, with the id if the name is ambiguous or the terminal is wide enough."""
     names = Counter(one.name for one in found)
     out = console()
     wide = not out.is_terminal or out.width >= 110
@@ -94,7 +94,7 @@ def _last(schedule: Schedule, now: datetime) -> Text:
 
 
 def statistics_data(counts: Statistics) -> dict[str, Any]:
-    """What the latest runs add up to, for programs."""
+    """Return the statistics of the latest runs, for programs."""
     spreads = {"duration": counts.duration, "lateness": counts.lateness}
     return {
         "runs": counts.runs,
@@ -112,12 +112,12 @@ def statistics_data(counts: Statistics) -> dict[str, Any]:
 def _counted(counts: Statistics | None) -> str | None:
     if counts is None or not counts.runs:
         return None
-    told = f"{counts.succeeded} of the last {counts.runs} succeeded"
+    text = f"{counts.succeeded} of the last {counts.runs} succeeded"
     if counts.duration is not None:
-        told += (
+        text += (
             f", took {seconds_text(_seconds(counts.duration.p50))} (p95 {seconds_text(_seconds(counts.duration.p95))})"
         )
-    return told if counts.all_runs == counts.runs else f"{told}; {counts.all_runs} in all"
+    return text if counts.all_runs == counts.runs else f"{text}; {counts.all_runs} in all"
 
 
 def print_schedule(
@@ -176,7 +176,7 @@ def print_coming(coming: Sequence[Upcoming], zone: str, now: datetime) -> None:
 
 
 def action_text(action: dict[str, Any]) -> str:
-    """What a run does, in one line."""
+    """Return an action as one line."""
     kind = action.get("kind")
     if kind == "http":
         return f"{action.get('method', 'GET')} {action.get('url', '')}"
@@ -203,7 +203,7 @@ def _moment(at: datetime | None, zone: str, now: datetime) -> str | None:
 
 
 def print_runs(found: Sequence[Run], now: datetime, *, names: bool) -> None:
-    """The latest first. The ids of runs are long: they are shown where there is room, or no terminal."""
+    """Print runs, the latest first. Their ids are long and shown only on a wide terminal, or without one."""
     out = console()
     wide = not out.is_terminal or out.width >= 130
     headings = [*(["schedule"] if names else []), "for", "state", "took", "late", "tries", *(["run"] if wide else [])]
@@ -231,7 +231,7 @@ def print_run(run: Run, now: datetime) -> None:
         [
             ("run", run.run_id),
             ("schedule", run.schedule_id),
-            ("for", "asked for by hand" if run.kind == "manual" else _moment(run.scheduled_for, "UTC", now)),
+            ("for", "started by hand" if run.kind == "manual" else _moment(run.scheduled_for, "UTC", now)),
             ("began", _moment(run.started_at, "UTC", now)),
             ("ended", _moment(run.ended_at, "UTC", now)),
             ("took", None if run.duration is None else seconds_text(_seconds(run.duration))),
@@ -249,7 +249,7 @@ def print_run(run: Run, now: datetime) -> None:
 
 
 def _detail(detail: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """What an attempt left to tell; headers and the like are for --json."""
+    """Return the detail of an attempt; headers and the like are only in --json."""
     if detail.get("kind") == "http":
         request, response = detail.get("request") or {}, detail.get("response") or {}
         size = f", {response['bytes']} bytes" if "bytes" in response else ""
@@ -261,12 +261,14 @@ def _detail(detail: dict[str, Any]) -> list[tuple[str, str | None]]:
             ("   body", f"{response.get('body') or ''}{cut}"),
         ]
     hidden = ("kind", "attempt", "triggered_by")
-    told = {name: value for name, value in detail.items() if value not in (None, "") and name not in hidden}
-    return [(f"   {name}", value.rstrip() if isinstance(value, str) else dumped(value)) for name, value in told.items()]
+    fields = {name: value for name, value in detail.items() if value not in (None, "") and name not in hidden}
+    return [
+        (f"   {name}", value.rstrip() if isinstance(value, str) else dumped(value)) for name, value in fields.items()
+    ]
 
 
 def run_line(data: dict[str, Any], now: datetime, *, width: int = 24) -> Text:
-    """A run as a live event tells of it."""
+    """Return the line for a run from a live event."""
     ended = data.get("ended_at")
     at = datetime.fromisoformat(str(ended or data["scheduled_for"]))
     took = ""

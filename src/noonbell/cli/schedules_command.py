@@ -11,7 +11,7 @@ import click
 from noonbell.cli import schedule_fields
 from noonbell.cli import spec_input as readings
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import WRONG, HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import WRONG, HintingCommand, HintingGroup, printable
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 from noonbell.cli.following import until_ended
@@ -54,9 +54,9 @@ _COUNTED: Final = 100
 _name = click.argument("schedule", metavar="SCHEDULE", shell_complete=schedule_names)
 
 
-@click.group("schedules", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("schedules", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Make, see, change and run schedules. SCHEDULE is a name or an id."""
+    """Create, show, edit and run schedules. SCHEDULE is a name or an id."""
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def command() -> None:
 @click.option("--team", metavar="NAME", help="Only those of this team.")
 @click.option("--limit", "-n", type=click.IntRange(1), default=50, show_default=True, help="How many.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--cursor", metavar="CURSOR", help="Go on after a list that was cut; it has told this.")
+@click.option("--cursor", metavar="CURSOR", help="Continue a list after this cursor, which the list has printed.")
 @with_backend
 def list_(
     *,
@@ -107,11 +107,11 @@ def list_(
         click.echo(dumped({"items": [schedule_data(one) for one in page.items], "next_cursor": page.next_cursor}))
         return
     if not page.items:
-        click.echo("No schedule fits." if wanted else "There are no schedules yet; noonbell schedules add makes one.")
+        click.echo("No schedule fits." if wanted else "No schedules yet; noonbell schedules add creates one.")
         return
     print_schedules(page.items, place.now)
     if page.next_cursor is not None:
-        click.echo(f"There are more: --all, or --cursor {page.next_cursor}", err=True)
+        click.echo(f"More schedules: --all, or --cursor {page.next_cursor}", err=True)
 
 
 @command.command("show", cls=HintingCommand)
@@ -119,7 +119,7 @@ def list_(
 @click.option("--count", "-n", type=click.IntRange(0, 1_000), default=5, show_default=True, help="Coming occurrences.")
 @with_backend
 def show(*, schedule: str, count: int, place: ConnectionTarget) -> None:
-    """Show one schedule: when, what, by which policies, and what comes next."""
+    """Show one schedule: its time, action and policies, and the next occurrences."""
 
     async def ask(backend: Backend) -> tuple[Schedule, Sequence[Upcoming], Statistics | None]:
         found = await find_schedule(backend.schedules, schedule)
@@ -130,8 +130,8 @@ def show(*, schedule: str, count: int, place: ConnectionTarget) -> None:
 
     found, upcoming, counts = place.ask(ask, read_only=True)
     if place.as_json:
-        told = {**schedule_data(found), "upcoming": [_upcoming(one) for one in upcoming]}
-        click.echo(dumped({**told, "latest_runs": None if counts is None else statistics_data(counts)}))
+        document = {**schedule_data(found), "upcoming": [_upcoming(one) for one in upcoming]}
+        click.echo(dumped({**document, "latest_runs": None if counts is None else statistics_data(counts)}))
         return
     print_schedule(found, upcoming, place.now, counts)
 
@@ -142,10 +142,10 @@ def show(*, schedule: str, count: int, place: ConnectionTarget) -> None:
 @command.command("add", cls=HintingCommand, epilog=_ADD_EXAMPLES)
 @click.argument("when", metavar="WHEN")
 @click.option("--name", help="What people call it. Default: the ID.")
-@click.option("--id", "schedule_id", metavar="ID", help="Chosen once, for ever. Default: one is made.")
-@click.option("--paused", is_flag=True, help="Let it rest until it is resumed.")
-@click.option("--dry-run", is_flag=True, help="Show what is understood, and make nothing.")
-@click.option("--create", is_flag=True, help="Make the database where there is none.")
+@click.option("--id", "schedule_id", metavar="ID", help="Cannot be changed later. Default: generated.")
+@click.option("--paused", is_flag=True, help="Create it paused.")
+@click.option("--dry-run", is_flag=True, help="Show the interpretation, and create nothing.")
+@click.option("--create", is_flag=True, help="Create the database if it does not exist.")
 @click.option("--count", "-n", type=click.IntRange(1, 100), default=3, show_default=True, help="Fires to show.")
 @schedule_fields.action_options
 @schedule_fields.policy_options
@@ -165,13 +165,13 @@ def add(
     place: ConnectionTarget,
     **given: Any,
 ) -> None:
-    """Make a schedule. WHEN is English or cron, in quotes; what was understood is shown, with the next fires."""
+    """Create a schedule. WHEN is English or cron, in quotes; its interpretation and the next fires are shown."""
     if not dry_run:
         place = place.found()
     reading, fields = schedule_fields.read_when(when, tz, place)
     action = schedule_fields.action(given, place, needed=not dry_run)
     if name is None and schedule_id is None and not dry_run:
-        raise place.complaint("What shall it be called? Say --name NAME", {"option": "--name"})
+        raise place.cli_error("The name is missing: pass --name NAME", {"option": "--name"})
     fields |= {"name": name or schedule_id, "action": action, **schedule_fields.policies(given, place)}
     if schedule_id is not None:
         fields["schedule_id"] = schedule_id
@@ -195,11 +195,11 @@ def add(
         fires = [Upcoming(one, one, quiet=False) for one in at]
     surprises = readings.coming_surprises(reading, place.now.astimezone(reading.zone), given["dst"] or "literal")
     if place.as_json:
-        told = {"understood": reading.data, "upcoming": [_upcoming(one) for one in fires]}
-        told["surprises"] = [readings.surprise_data(one) for one in surprises]
+        document = {"understood": reading.data, "upcoming": [_upcoming(one) for one in fires]}
+        document["surprises"] = [readings.surprise_data(one) for one in surprises]
         if made is not None:
-            told = {**schedule_data(made), **told, "warnings": [*made.warnings, *warnings]}
-        click.echo(dumped(told))
+            document = {**schedule_data(made), **document, "warnings": [*made.warnings, *warnings]}
+        click.echo(dumped(document))
         return
     out = readings.terminal()
     readings.print_head(out, reading)
@@ -207,10 +207,10 @@ def add(
     readings.print_surprises(out, surprises)
     print_warnings(() if made is None else made.warnings)
     if made is None:
-        click.echo("Nothing was made (--dry-run).")
+        click.echo("Nothing was created (--dry-run).")
         return
-    rests = "" if made.enabled else "; it is paused"
-    click.echo(f"{printable(made.name)} is there, with the id {printable(made.schedule_id)}{rests}.")
+    state = "" if made.enabled else "; it is paused"
+    click.echo(f"Schedule {printable(made.name)} created, with the id {printable(made.schedule_id)}{state}.")
 
 
 @command.command("edit", cls=HintingCommand)
@@ -223,7 +223,7 @@ def add(
 def edit(
     *, schedule: str, when: str | None, name: str | None, tz: str | None, place: ConnectionTarget, **given: Any
 ) -> None:
-    """Change what is given; the rest stays as it is. --quiet none, --since none and --until none take one away."""
+    """Change the given fields and keep the others. --quiet none, --since none and --until none clear a field."""
     fields = schedule_fields.policies(given, place)
     action = schedule_fields.action(given, place, needed=False)
     if action is not None:
@@ -233,7 +233,7 @@ def edit(
     if when is None and tz is not None:
         fields["timezone"] = tz
     if when is None and not fields:
-        raise place.complaint("What shall change? Say --when, --name or another option", {"argument": "SCHEDULE"})
+        raise place.cli_error("Nothing to change: pass --when, --name or another option", {"argument": "SCHEDULE"})
 
     async def change(backend: Backend) -> tuple[Schedule, Sequence[Upcoming]]:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
@@ -244,37 +244,37 @@ def edit(
             if tz is None and not reading.understood.zone_named:
                 reading, said = schedule_fields.read_when(when, found.timezone, place)
             if said.pop("type") != found.type:
-                told = (
+                message = (
                     f'"{when}" is of the type {reading.understood.kind}, and {found.name} is of the type {found.type}'
                 )
                 hint = "A schedule keeps its type: add another one, and remove this"
-                raise place.complaint(told, {"option": "--when", "value": when}, (hint,))
+                raise place.cli_error(message, {"option": "--when", "value": when}, (hint,))
             changes |= said
         changed = await backend.schedules.update(found.schedule_id, changes)
         return changed, await backend.schedules.preview(changed.schedule_id, 3) if changed.enabled else ()
 
-    _tell(*place.ask(change), place)
+    _print_change(*place.ask(change), place)
 
 
 @command.command("pause", cls=HintingCommand)
 @_name
 @with_backend
 def pause(*, schedule: str, place: ConnectionTarget) -> None:
-    """Let it rest: no occurrences until it is resumed. What was due before is still decided."""
+    """Pause a schedule: no occurrences until it is resumed. Occurrences due before are still decided."""
 
     async def change(backend: Backend) -> Schedule:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
         return await backend.schedules.pause(found.schedule_id)
 
     changed = place.ask(change)
-    click.echo(dumped(schedule_data(changed)) if place.as_json else f"{printable(changed.name)} rests now.")
+    click.echo(dumped(schedule_data(changed)) if place.as_json else f"Schedule {printable(changed.name)} paused.")
 
 
 @command.command("resume", cls=HintingCommand)
 @_name
 @with_backend
 def resume(*, schedule: str, place: ConnectionTarget) -> None:
-    """Let it run again, from the next occurrence on."""
+    """Resume a schedule from the next occurrence on."""
 
     async def change(backend: Backend) -> Schedule:
         found = _editable(await find_schedule(backend.schedules, schedule), place)
@@ -290,28 +290,28 @@ def resume(*, schedule: str, place: ConnectionTarget) -> None:
 @click.option("--yes", is_flag=True, help="Ask nothing.")
 @with_backend
 def remove(*, schedule: str, yes: bool, place: ConnectionTarget) -> None:
-    """Delete a schedule. Its history stays; its id is never given again."""
+    """Delete a schedule. Its history is kept; its id is never used again."""
     found = place.ask(lambda backend: find_schedule(backend.schedules, schedule), read_only=True)
     _editable(found, place)
     if not yes:
         if not sys.stdin.isatty() or place.as_json:
-            raise place.complaint("There is nobody to ask; nothing was deleted", {}, ("Say --yes",))
+            raise place.cli_error("Not a terminal; nothing was deleted", {}, ("Pass --yes to delete without asking",))
         if not click.confirm(f"Delete {printable(found.name)} ({found.schedule_id})?"):
             click.echo("Nothing was deleted.")
             click.get_current_context().exit(WRONG)
     place.ask(lambda backend: backend.schedules.delete(found.schedule_id))
-    told = {"deleted": found.schedule_id, "name": found.name}
-    click.echo(dumped(told) if place.as_json else f"{printable(found.name)} is deleted.")
+    document = {"deleted": found.schedule_id, "name": found.name}
+    click.echo(dumped(document) if place.as_json else f"Schedule {printable(found.name)} deleted.")
 
 
 @command.command("trigger", cls=HintingCommand)
 @_name
-@click.option("--wait", is_flag=True, help="Wait for its end; exit status 1 where it does not succeed.")
+@click.option("--wait", is_flag=True, help="Wait for its end; exit status 1 if it does not succeed.")
 @click.option("--queue", is_flag=True, help="If a run is under way, run it after that instead of refusing.")
 @click.option("--no-retry", is_flag=True, help="Attempt it once, whatever the retry policy of the schedule.")
 @with_backend
 def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: ConnectionTarget) -> None:
-    """Run it now, beside its occurrences. Refused while a run is under way, unless its overlap is allow.
+    """Start a manual run now. It is refused while a run is in progress, unless the overlap is allow.
 
     A run that fails is retried by the retry policy of the schedule.
     """
@@ -325,8 +325,8 @@ def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Co
     if not wait or not place.as_json:
         _warn(warnings, place)
     if not wait:
-        told = f"The run {run_id} is queued; follow it with: noonbell runs follow {run_id}"
-        click.echo(dumped({"run_id": run_id, "warnings": warnings}) if place.as_json else printable(told))
+        message = f"The run {run_id} is queued; follow it with: noonbell runs follow {run_id}"
+        click.echo(dumped({"run_id": run_id, "warnings": warnings}) if place.as_json else printable(message))
         return
     run = until_ended(place, run_id)
     if place.as_json:
@@ -337,7 +337,7 @@ def trigger(*, schedule: str, wait: bool, queue: bool, no_retry: bool, place: Co
 
 
 async def _warnings(backend: Backend, schedule: Schedule, place: ConnectionTarget) -> list[str]:
-    """Why runs of a schedule may not start, as far as can be seen from here."""
+    """Return reasons why runs of a schedule may not start, as far as they are known here."""
     found = []
     if not any(one.lane == schedule.lane for one in await backend.engines()):
         found.append(no_engine(schedule.lane))
@@ -358,12 +358,12 @@ def _warn(warnings: Sequence[str], place: ConnectionTarget) -> None:
 def _editable(found: Schedule, place: ConnectionTarget) -> Schedule:
     if found.managed_by.startswith(DECLARED_OWNERS):
         kind, _, owner = found.managed_by.partition(":")
-        told = f'{found.name} is declared by the {kind} "{owner}"; change it in the program that declares it'
-        raise place.complaint(told, {"field": "managed_by", "value": found.managed_by})
+        message = f'{found.name} is declared by the {kind} "{owner}"; change it in the program that declares it'
+        raise place.cli_error(message, {"field": "managed_by", "value": found.managed_by})
     return found
 
 
-def _tell(changed: Schedule, fires: Sequence[Upcoming], place: ConnectionTarget) -> None:
+def _print_change(changed: Schedule, fires: Sequence[Upcoming], place: ConnectionTarget) -> None:
     if place.as_json:
         click.echo(dumped({**schedule_data(changed), "upcoming": [_upcoming(one) for one in fires]}))
     else:

@@ -1,7 +1,7 @@
-"""Values that must not be seen, and the options of commands that work on a database alone.
+"""Reading secret values, and the options of commands that work on a database only.
 
-Values come from a prompt or from stdin, never from the arguments of a command: those stand in the history of the shell
-and in the list of processes.
+Values are read from a prompt or from stdin, never from the arguments of a command, which shell histories and process
+lists show.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["actor", "json_option", "read_value", "store_option", "team_option"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-team_option = click.option("--team", metavar="NAME", default=DEFAULT_TEAM, show_default=True, help="Whose it is.")
+team_option = click.option("--team", metavar="NAME", default=DEFAULT_TEAM, show_default=True, help="The team.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included.")
 _MOST_READ: Final = LONGEST_VALUE + 3  # an end of line, and one byte that is too many
 
 
 def store_option(function: _Function) -> _Function:
-    """--store, where a server cannot be asked."""
+    """Add --store, for commands that do not work through a server."""
     return click.option(
         "--store",
         "--db",
@@ -40,9 +40,9 @@ def store_option(function: _Function) -> _Function:
 
 
 def read_value(prompt: str, *, as_json: bool) -> str:
-    """A value from a prompt that does not show it, asked twice; where stdin is no terminal, what it holds.
+    """Read a value twice from a hidden prompt, or from stdin if that is not a terminal.
 
-    The end of its last line does not belong to it.
+    A trailing line break is removed.
     """
     if sys.stdin.isatty():
         value: str = click.prompt(prompt, hide_input=True, confirmation_prompt=True, err=True)

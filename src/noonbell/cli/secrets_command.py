@@ -1,4 +1,4 @@
-"""`noonbell secrets`: put secrets in, list their names, remove them, move them to a new master key."""
+"""`noonbell secrets`: store secrets, list their names, remove them, rewrap them under a new master key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from noonbell.actions.secrets.records import SecretFacts
 from noonbell.actions.secrets.repository import Rotation
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup, printable
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
 from noonbell.cli.progress import working
 from noonbell.cli.secret_options import read_value
@@ -29,11 +29,11 @@ noonbell secrets rotate
 _name = click.argument("name", metavar="NAME")
 
 
-@click.group("secrets", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("secrets", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
-    """Put in the secrets that requests name as ${secrets.NAME}.
+    """Manage the secrets that requests name as ${secrets.NAME}.
 
-    They are sealed under the master keys (`noonbell keys`). No command gives a value back.
+    They are encrypted under the master keys (`noonbell keys`). No command returns a value.
     """
 
 
@@ -43,7 +43,7 @@ def command() -> None:
 @key_file_option
 @with_backend
 def set_(*, name: str, team: str | None, key_file: Path | None, place: ConnectionTarget) -> None:
-    """Store the secret NAME, or a new value of it. The value is asked for, or read from stdin."""
+    """Store the secret NAME, or a new value of it. The value is read from a prompt or stdin."""
     value = read_value(f"Value of {printable(name)}", as_json=place.as_json)
     facts = place.ask(
         lambda backend: backend.secrets.put(backend.team_for(team), name, value), key_file=key_file, needs_keys=True
@@ -83,7 +83,7 @@ def list_(*, team: str | None, place: ConnectionTarget) -> None:
 @team_option
 @with_backend
 def remove(*, name: str, team: str | None, place: ConnectionTarget) -> None:
-    """Remove the secret NAME. What refers to it fails from then on, before anything is sent."""
+    """Remove the secret NAME. Runs that refer to it fail from then on, before anything is sent."""
 
     async def ask(backend: Backend) -> tuple[str, bool]:
         whose = backend.team_for(team)
@@ -91,8 +91,8 @@ def remove(*, name: str, team: str | None, place: ConnectionTarget) -> None:
 
     whose, gone = place.ask(ask)
     if not gone:
-        told = f'Team "{printable(whose)}" has no secret "{printable(name)}"'
-        raise place.complaint(told, {"argument": "NAME", "value": name, "team": whose})
+        message = f'Team "{printable(whose)}" has no secret "{printable(name)}"'
+        raise place.cli_error(message, {"argument": "NAME", "value": name, "team": whose})
     click.echo(json.dumps({"removed": name, "team": whose}) if place.as_json else f"{name} is removed.")
 
 
@@ -100,21 +100,21 @@ def remove(*, name: str, team: str | None, place: ConnectionTarget) -> None:
 @key_file_option
 @with_backend
 def rotate(*, key_file: Path | None, place: ConnectionTarget) -> None:
-    """Wrap what is sealed under older master keys anew, under the newest.
+    """Rewrap all secrets under the newest master key.
 
-    Others may read and write meanwhile. It can be stopped and started again. Exit status 1: some records do not open;
-    they are named, and left as they are.
+    Secrets can be read and written at the same time. The command can be interrupted and repeated. Exit status 1: some
+    records cannot be decrypted; they are listed and not changed.
     """
-    with working("Wrapping anew", as_json=place.as_json, unit="records") as work:
+    with working("Rewrapping", as_json=place.as_json, unit="records") as work:
         done = place.ask(
             lambda backend: backend.secrets.rotate(progress=work.counted), key_file=key_file, needs_keys=True
         )
-    _tell(done, as_json=place.as_json)
+    _print_rotation(done, as_json=place.as_json)
     if done.unreadable:
         click.get_current_context().exit(1)
 
 
-def _tell(done: Rotation, *, as_json: bool) -> None:
+def _print_rotation(done: Rotation, *, as_json: bool) -> None:
     if as_json:
         unreadable = [{"team": team or None, "name": name or None} for team, name in done.unreadable]
         click.echo(json.dumps({"rewrapped": done.rewrapped, "unreadable": unreadable}, ensure_ascii=False))

@@ -1,8 +1,8 @@
-"""`noonbell serve`: the service, until it is asked to stop.
+"""`noonbell serve`: the service, until a signal stops it.
 
-SIGTERM or Ctrl-C stops it: nothing new begins at once, open event streams end, requests under way are answered, runs
-have the time that the settings give, and what has not ended by then is taken up by the next start. A second signal does
-not wait for anything.
+SIGTERM or Ctrl-C stops it: no new run starts, open event streams end, pending requests are answered, and runs have
+until the shutdown timeout of the settings; the next start restarts the runs that have not ended by then. A second
+signal skips all waiting.
 """
 
 from __future__ import annotations
@@ -45,24 +45,22 @@ def slot_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("serve", epilog=_EXAMPLES)
 @click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
 @click.option("--store", "--db", metavar="ADDRESS", help="The database, such as sqlite:///noonbell.db.")
-@click.option("--timeline", metavar="ADDRESS", help="A Redis server that is asked what is due: redis://HOST:6379/0.")
+@click.option("--timeline", metavar="ADDRESS", help="A Redis server as an index of due schedules: redis://HOST:6379/0.")
 @click.option("--host", metavar="ADDRESS", help="Where to listen. Default: 127.0.0.1, for this machine alone.")
 @click.option("--port", type=int, metavar="PORT", help="Where to listen; 0 takes a free port. Default: 8765.")
 @click.option("--lane", metavar="NAME", help="Which schedules this process runs. Default: default.")
 @click.option("--public-url", metavar="URL", help="Where people reach the service, for links.")
 @click.option("--tasks", metavar="MODULE", help="A Python module that declares tasks, as package.module.")
 @click.option(
-    "--engine/--no-engine", default=None, help="Without an engine: the API and the dashboard alone. Default: with one."
+    "--engine/--no-engine", default=None, help="Without an engine: only the API and the dashboard. Default: with one."
 )
 @click.option("--watchdog-url", metavar="URL", help="Request this after completed polls, every 20 seconds.")
-@click.option("--demo", is_flag=True, default=None, help="Make a few schedules to look at, and a key to look with.")
-@click.option("--key-file", "master_keys_file", metavar="FILE", help="The master keys that seal secrets.")
-@click.option("--allow", "egress_allow", multiple=True, metavar="HOST:PORT", help="Let schedules reach this, too.")
-@click.option(
-    "--command", "commands", multiple=True, metavar="PROGRAM[:VAR]", help='Let schedules start it; "any": all.'
-)
+@click.option("--demo", is_flag=True, default=None, help="Create a few demo schedules, and a key.")
+@click.option("--key-file", "master_keys_file", metavar="FILE", help="The file of the master keys.")
+@click.option("--allow", "egress_allow", multiple=True, metavar="HOST:PORT", help="Allow egress to this host and port.")
+@click.option("--command", "commands", multiple=True, metavar="PROGRAM[:VAR]", help='Let schedules run it; "any": all.')
 @slot_options
-@click.option("--retention-days", type=int, metavar="DAYS", help="Prune history that is older.")
+@click.option("--retention-days", type=int, metavar="DAYS", help="Prune history that is older than this.")
 @click.option("--shutdown-seconds", type=float, metavar="SECONDS", help="How long a stop waits for runs. Default: 20.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="For people, or for programs.")
 @click.option("--log-level", type=click.Choice(LOG_LEVELS))
@@ -79,7 +77,7 @@ def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
     try:
         settings = load(flags, environ=os.environ, file=file)
         run = _program()
-        run(settings, lambda told: _announce(told, as_json=as_json))
+        run(settings, lambda announcement: _announce(announcement, as_json=as_json))
     except NoonbellError as error:
         facts = {"kind": type(error).__name__}
         raise CliError(str(error), facts, tuple(getattr(error, "__notes__", ())), as_json=as_json) from None
@@ -91,13 +89,13 @@ def _program() -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("noonbell"):
             raise
-        told = f'The service needs {error.name}: install "noonbell[server]"'
-        raise CliError(told, {"missing": error.name}, as_json=False) from None
+        message = f'The service needs {error.name}: install "noonbell[server]"'
+        raise CliError(message, {"missing": error.name}, as_json=False) from None
     return serving.run
 
 
-def _announce(told: Announcement, *, as_json: bool) -> None:
+def _announce(announcement: Announcement, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(told.facts()))
+        click.echo(json.dumps(announcement.facts()))
         return
-    click.echo("\n".join(told.lines()))
+    click.echo("\n".join(announcement.lines()))

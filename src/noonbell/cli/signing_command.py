@@ -1,4 +1,4 @@
-"""`noonbell signing`: the keys that sign a schedule's requests, to be given to whoever receives them."""
+"""`noonbell signing`: the keys that sign a schedule's requests, for their receiver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from noonbell.actions.signatures import SigningKey
 from noonbell.cli.backend.protocol import Backend
-from noonbell.cli.cli_errors import HintingCommand, SpeakingGroup
+from noonbell.cli.cli_errors import HintingCommand, HintingGroup
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
 from noonbell.cli.schedule_lookup import find_schedule
@@ -25,11 +25,11 @@ noonbell signing rotate SCHEDULE --overlap 72
 _schedule = click.argument("schedule_id", metavar="SCHEDULE", shell_complete=schedule_names)
 
 
-@click.group("signing", cls=SpeakingGroup, epilog=_EXAMPLES)
+@click.group("signing", cls=HintingGroup, epilog=_EXAMPLES)
 def command() -> None:
     """Show or replace the keys that sign a schedule's requests.
 
-    Whoever has a key can sign as this schedule: give it to the receiver and to nobody else.
+    A key is enough to sign as this schedule: give it only to the receiver.
     """
 
 
@@ -39,7 +39,7 @@ def command() -> None:
 @key_file_option
 @with_backend
 def show(*, schedule_id: str, team: str | None, key_file: Path | None, place: ConnectionTarget) -> None:
-    """Print the keys that sign now, newest first. The first key of a schedule is made here, if it has none."""
+    """Print the current keys, newest first. If the schedule has none, the first one is created."""
 
     async def ask(backend: Backend) -> Sequence[SigningKey]:
         found = await find_schedule(backend.schedules, schedule_id)
@@ -51,14 +51,14 @@ def show(*, schedule_id: str, team: str | None, key_file: Path | None, place: Co
 @command.command("rotate", cls=HintingCommand)
 @_schedule
 @click.option("--overlap", metavar="HOURS", type=click.FloatRange(0, 8_760), default=24, show_default=True,
-              help="How long the old key signs on beside the new.")  # fmt: skip
+              help="How long the old key keeps signing beside the new one.")  # fmt: skip
 @team_option
 @key_file_option
 @with_backend
 def rotate(
     *, schedule_id: str, overlap: float, team: str | None, key_file: Path | None, place: ConnectionTarget
 ) -> None:
-    """Replace the key, and print those that sign now. With --overlap 0 the old one ends at once."""
+    """Replace the key, and print the current keys. With --overlap 0, the old one becomes invalid at once."""
     beside = timedelta(hours=overlap)
 
     async def ask(backend: Backend) -> Sequence[SigningKey]:

@@ -1,4 +1,4 @@
-"""An expression as it was typed, in English or any dialect of cron; and what both commands tell about it."""
+"""Parsing of a typed expression, in English or any dialect of cron, for `explain` and `next`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was typed, what it means, and in which zone. `expression` is there for cron alone."""
+    """A typed expression, its meaning and its zone. `expression` is set only for cron."""
 
     typed: str
     understood: Understood
@@ -47,7 +47,7 @@ class Reading:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What both commands say first in JSON."""
+        """The common part of the JSON output of both commands."""
         return {
             "expression": self.typed,
             "kind": self.understood.kind,
@@ -60,7 +60,7 @@ class Reading:
 
 
 def read(typed: str, tz: str | None, now: datetime, *, as_json: bool) -> Reading:
-    """Read in the zone that the text names, else in that of --tz, else in the host's."""
+    """Parse in the zone that the text names, else in that of --tz, else in the host's."""
     given = find_zone(tz, as_json=as_json)
     try:
         understood = parse(typed, now=now, timezone=given)
@@ -77,12 +77,12 @@ def read(typed: str, tz: str | None, now: datetime, *, as_json: bool) -> Reading
 
 
 def coming_surprises(reading: Reading, start: datetime, dst: DstPolicy) -> tuple[Surprise, ...]:
-    """Those of the year after `start`, or of what is left of the calendar."""
+    """Return the clock changes of the year after `start`, or until the end of the calendar."""
     return () if reading.expression is None else surprises_of(reading.expression, start, reading.zone, dst)
 
 
 def options(function: _Function) -> _Function:
-    """The argument and the options that the commands share."""
+    """Add the argument and the options that both commands share."""
     for decorate in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included."),
         click.option(
@@ -112,7 +112,7 @@ def complete_zone(_ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 def terminal() -> Console:
-    """Colours where stdout is a terminal and NO_COLOR is not set; lines are never cut or wrapped."""
+    """Return a console with colours if stdout is a terminal and NO_COLOR is not set; it never cuts or wraps lines."""
     return Console(highlight=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""Lists and facts as they are drawn: fitted to a terminal, and whole for whatever else reads them."""
+"""Printing of tables and facts: fitted to a terminal, and uncut elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Cell = str | Text
 
 
 def console() -> Console:
-    """As wide as the terminal; without one, as wide as the lines are."""
+    """Return a console as wide as the terminal; without one, as wide as the lines."""
     found = Console(highlight=False)
     return found if found.is_terminal else Console(highlight=False, width=_UNBOUNDED, soft_wrap=True)
 
@@ -37,7 +37,7 @@ def console() -> Console:
 def print_table(
     headings: Sequence[str], lines: Iterable[Sequence[Cell]], *, folded: int | tuple[int, ...] = ()
 ) -> None:
-    """A table without frames. Where it does not fit, the columns `folded` go on below; the others stay whole."""
+    """Print a table without frames. If it is too wide, only the columns `folded` are wrapped."""
     wrapping = (folded,) if isinstance(folded, int) else folded
     out = console()
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
@@ -56,7 +56,7 @@ def print_table(
 
 
 def print_facts(facts: Iterable[tuple[str, Cell | None]]) -> None:
-    """Names and values, one below the other; what has no value is left out."""
+    """Print names and values, one per line, without those that have no value."""
     shown = [(name, value) for name, value in facts if value is not None and str(value) != ""]
     width = max((len(name) for name, _ in shown), default=0) + 2
     out = console()
@@ -70,13 +70,13 @@ def print_facts(facts: Iterable[tuple[str, Cell | None]]) -> None:
 
 
 def state_cell(state: str) -> Text:
-    """A state by its sign and its name, so that colour alone says nothing."""
+    """Return a state with its sign and name, so that colour is never the only difference."""
     sign, style = STATES.get(state, ("·", "default"))
     return Text(f"{sign} {printable(state)}", style)
 
 
 def ago(at: datetime | None, now: datetime) -> str:
-    """`3 min ago`, `in 2 h 5 min`; a dash for never."""
+    """Return a relative time: `3 min ago`, `in 2 h 5 min`; a dash for never."""
     if at is None:
         return "-"
     distance = at.astimezone(UTC) - now.astimezone(UTC)
@@ -87,7 +87,7 @@ def ago(at: datetime | None, now: datetime) -> str:
 
 
 def clock(at: datetime | None, zone: str | None = None) -> str:
-    """A moment in a zone (UTC where none is named), with the name or the offset of that zone."""
+    """Return a moment in a zone (default: UTC), with the name or the offset of that zone."""
     if at is None:
         return "-"
     try:
@@ -98,7 +98,7 @@ def clock(at: datetime | None, zone: str | None = None) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A duration as people say it: `340 ms`, `2.4 s`, `3 min 20 s`."""
+    """Return a duration as text: `340 ms`, `2.4 s`, `3 min 20 s`."""
     if seconds is None:
         return "-"
     if seconds < 1:

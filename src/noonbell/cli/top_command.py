@@ -1,4 +1,4 @@
-"""`noonbell top`: what is due soon, what runs, what failed and how late things begin, live in the terminal."""
+"""`noonbell top`: due schedules, runs, failures and lateness, live in the terminal."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ noonbell top --once --json
 
 @click.command("top", cls=HintingCommand, epilog=_EXAMPLES)
 @click.option("--every", type=click.FloatRange(0.5, 3_600), default=2.0, show_default=True, metavar="SECONDS")
-@click.option("--once", is_flag=True, help="Show it once; so does --json, and an output that is no terminal.")
-@click.option("--team", metavar="NAME", help="Only what belongs to this team.")
+@click.option("--once", is_flag=True, help="Print once and exit, as with --json or without a terminal.")
+@click.option("--team", metavar="NAME", help="Only this team.")
 @with_backend
 def command(*, every: float, once: bool, team: str | None, place: ConnectionTarget) -> None:
-    """Watch what is due soon, what runs, what failed, and how late things begin. q quits."""
+    """Watch due schedules, runs, failures and lateness. q quits."""
     if once or place.as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
         seen = place.ask(lambda backend: look(backend, team, place.now), read_only=True)
         _show_once(seen, place)
@@ -74,7 +74,7 @@ async def _watch(backend: Backend, team: str | None, place: ConnectionTarget, ev
 
 @contextlib.contextmanager
 def _keys(leaving: asyncio.Event) -> Iterator[None]:
-    """Let q, or the end of input, set the event; the terminal is as it was afterwards."""
+    """Set the event on q or the end of input; restore the terminal afterwards."""
     import termios  # noqa: PLC0415 - not on every system
     import tty  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""`noonbell verify`: proof that a ledger is whole, or the list of what is wrong with it."""
+"""`noonbell verify`: check that a ledger is complete and consistent, or list its problems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from noonbell.cli.cli_errors import CliError, HintingCommand, printable
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.ledger import owner_named, owner_options, tell
+from noonbell.cli.ledger import owner_named, owner_options, print_text
 from noonbell.cli.progress import working
 from noonbell.core.instants import moment
 from noonbell.errors import LanguageError
@@ -46,11 +46,11 @@ def command(
     owner: str | None,
     place: ConnectionTarget,
 ) -> None:
-    """Prove that a ledger is whole: every occurrence has one verdict, and every run has its occurrence.
+    """Check a ledger: every occurrence must have one verdict, and every run its occurrence.
 
-    A server looks at the last day unless --from says otherwise, and at the schedules of the key's team.
+    A server checks the schedules of the key's team, by default over the last day (see --from).
 
-    Exit status: 0 whole, 1 something is wrong (each is told), 2 bad input.
+    Exit status: 0 no problem, 1 problems (each is listed), 2 bad input.
     """
     as_json = place.as_json
     from_at = None if from_ is None else _instant(from_, "--from", place.now, as_json=as_json)
@@ -65,7 +65,7 @@ def command(
             found = await backend.ledger.verify(owned_by, from_at, to_at, work.counted)
         if owned_by is not None and not found.schedules and not found.problems:
             known = await backend.ledger.owners()
-            message = f"There is nothing of {owned_by} in this ledger; it holds {', '.join(known) or 'nothing at all'}"
+            message = f"Owner not found in this ledger: {owned_by}; it has {', '.join(known) or 'no owners'}"
             facts = {
                 "option": "--scheduler" if owner is None else "--owner",
                 "value": scheduler or owner,
@@ -90,16 +90,16 @@ def _print_report(report: Report) -> None:
     if report.pruned:
         looked += f", counts of {counted(report.pruned, 'pruned day')}"
     if report.clean:
-        tell(Text.assemble(("whole", "bold green"), f"  {looked}"))
+        print_text(Text.assemble(("whole", "bold green"), f"  {looked}"))
     else:
         total = len(report.problems) + report.more
-        tell(Text.assemble((counted(total, "problem"), "bold red"), f"  {looked}"))
+        print_text(Text.assemble((counted(total, "problem"), "bold red"), f"  {looked}"))
     for problem in report.problems:
-        tell(Text.assemble(("  ✗ ", "red"), printable(problem.text)))
+        print_text(Text.assemble(("  ✗ ", "red"), printable(problem.text)))
     if report.more:
-        tell(Text(f"  … and {report.more} more"))
+        print_text(Text(f"  … and {report.more} more"))
     for remark in report.remarks:
-        tell(Text(f"  · {printable(remark)}", "dim"))
+        print_text(Text(f"  · {printable(remark)}", "dim"))
 
 
 def _report_data(report: Report) -> dict[str, Any]:

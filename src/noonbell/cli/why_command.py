@@ -1,4 +1,4 @@
-"""`noonbell why`: why a task or schedule did, or did not, run at a time."""
+"""`noonbell why`: explain why a task or schedule ran or did not run at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from noonbell.cli.cli_errors import CliError, HintingCommand, printable
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.ledger import owner_named, owner_options, tell
+from noonbell.cli.ledger import owner_named, owner_options, print_text
 from noonbell.errors import LanguageError
 from noonbell.language.times import ACCEPTED, read_time
 from noonbell.ledger import Answer
@@ -37,8 +37,8 @@ noonbell why report 09:00 --server https://bell.example.org
 def command(
     *, task: str, words: tuple[str, ...], scheduler: str | None, owner: str | None, place: ConnectionTarget
 ) -> None:
-    """Say why a task or schedule did, or did not, run at TIME; without TIME, at its latest occurrence, and what comes
-    next. NAME is its name or its id.
+    """Explain why a task or schedule ran or did not run at TIME; without TIME, at its latest occurrence, with the next
+    one. NAME is its name or its id.
 
     TIME is HH:MM (today), English such as "yesterday at 9" or "2 hours ago", or ISO-8601, in the zone of the schedule
     unless it has an offset.
@@ -56,11 +56,11 @@ def command(
     if place.as_json:
         click.echo(json.dumps({"text": answer.text, **answer.facts}, ensure_ascii=False))
         return
-    tell(Text(printable(answer.text)))
+    print_text(Text(printable(answer.text)))
 
 
 def _moment(text: str, here: datetime, *, as_json: bool) -> datetime:
-    """A time of today, a date, English or ISO 8601; without an offset it stays civil, and may come twice or never."""
+    """Parse a time of today, a date, English or ISO 8601; without an offset, it may occur twice or never."""
     try:
         return read_time(text, here)
     except LanguageError as error:

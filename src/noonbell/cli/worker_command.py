@@ -1,8 +1,8 @@
-"""`noonbell worker`: an engine without the API: it runs what is due in one lane, until it is asked to stop.
+"""`noonbell worker`: an engine without the API. It runs the due schedules of one lane until a signal stops it.
 
-SIGTERM or Ctrl-C stops it: nothing new begins at once, runs have the time that the settings give, and what has not
-ended by then is cut off and handed back, for another engine of the lane or the next start. A second signal does that at
-once.
+SIGTERM or Ctrl-C stops it: no new run starts, and runs have until the shutdown timeout of the settings; runs that have
+not ended by then are cancelled and queued again, for another engine of the lane or the next start. A second signal does
+that at once.
 """
 
 from __future__ import annotations
@@ -40,26 +40,24 @@ noonbell worker --store sqlite:///app.db --lane reports --command any
 @click.command("worker", cls=HintingCommand, epilog=_EXAMPLES)
 @click.option("--config", "file", type=click.Path(path_type=Path), help="The settings' file. Default: noonbell.toml.")
 @click.option("--store", "--db", metavar="ADDRESS", help="The database, such as sqlite:///noonbell.db.")
-@click.option("--timeline", metavar="ADDRESS", help="A Redis server that is asked what is due: redis://HOST:6379/0.")
+@click.option("--timeline", metavar="ADDRESS", help="A Redis server as an index of due schedules: redis://HOST:6379/0.")
 @click.option("--lane", metavar="NAME", help="Which schedules this process runs. Default: default.")
 @click.option("--watchdog-url", metavar="URL", help="Request this after completed polls, every 20 seconds.")
 @click.option("--tasks", metavar="MODULE", help="A Python module that declares tasks, as package.module.")
-@click.option("--key-file", "master_keys_file", metavar="FILE", help="The master keys that seal secrets.")
-@click.option("--allow", "egress_allow", multiple=True, metavar="HOST:PORT", help="Let schedules reach this, too.")
-@click.option(
-    "--command", "commands", multiple=True, metavar="PROGRAM[:VAR]", help='Let schedules start it; "any": all.'
-)
+@click.option("--key-file", "master_keys_file", metavar="FILE", help="The file of the master keys.")
+@click.option("--allow", "egress_allow", multiple=True, metavar="HOST:PORT", help="Allow egress to this host and port.")
+@click.option("--command", "commands", multiple=True, metavar="PROGRAM[:VAR]", help='Let schedules run it; "any": all.')
 @slot_options
-@click.option("--retention-days", type=int, metavar="DAYS", help="Prune history that is older.")
+@click.option("--retention-days", type=int, metavar="DAYS", help="Prune history that is older than this.")
 @click.option("--shutdown-seconds", type=float, metavar="SECONDS", help="How long a stop waits for runs. Default: 20.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="For people, or for programs.")
 @click.option("--log-level", type=click.Choice(LOG_LEVELS))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON when it is up, and of errors.")
 def command(file: Path | None, *, as_json: bool, **flags: Any) -> None:
-    """Run an engine of one lane alone: no API, no login, no port.
+    """Run only an engine of one lane: no API, no login, no port.
 
     Any number of workers and services may share a lane, on PostgreSQL from any number of machines: each occurrence is
-    started once, and what a dead one had in hand is taken up by the others. Settings come from flags, environment and
+    started once, and when an engine dies, the others restart its runs. Settings come from flags, environment and
     noonbell.toml, as for "noonbell serve".
     """
     try:
@@ -95,12 +93,12 @@ async def _life(settings: Settings, *, as_json: bool) -> None:
     service = build(settings)
     await service.start()
     facts = {"lane": settings.lane, "store": shown_address(settings.store), "pid": os.getpid()}
-    told = f"An engine of the lane {settings.lane} runs on {facts['store']}. Ctrl-C stops it."
-    click.echo(json.dumps(facts) if as_json else told)
+    message = f"An engine of the lane {settings.lane} runs on {facts['store']}. Ctrl-C stops it."
+    click.echo(json.dumps(facts) if as_json else message)
     sys.stdout.flush()
     async with watchdog(service):
         await asked.wait()
-    logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
+    logger.info("stopping shutdown_seconds=%g", settings.shutdown_seconds)
     await _stop(service, settings, hurry)
 
 
@@ -110,10 +108,10 @@ async def _stop(service: Service, settings: Settings, hurry: asyncio.Event) -> N
     await asyncio.wait([work, pressed], return_when=asyncio.FIRST_COMPLETED)
     pressed.cancel()
     if not work.done():
-        logger.warning("Not waiting any longer")
-        await service.stop_work(0)  # what runs is cut off, and handed back
+        logger.warning("stopping at once: second signal")
+        await service.stop_work(0)  # runs are cancelled and queued again
     in_time = await work
     await service.close()
-    logger.info("Stopped")
+    logger.info("stopped")
     if not in_time:
         await leave(service)

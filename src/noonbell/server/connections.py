@@ -1,12 +1,12 @@
-"""Connections that want something: those that ask nothing are closed, and there are never too many.
+"""Limits of connections: idle ones are closed, and their number is bounded.
 
-Each connection takes a file, and so does each request of a run: if connections could take them all, runs would fail
-because somebody outside holds sockets open. So there is a limit well below that of the process. Where it is reached,
-a new connection takes the place of the one that has been without a request for the longest time; only where all of them
-have requests under way is the new one closed.
+Each connection takes a file descriptor, and so does each request of a run: if connections could take them all, runs
+would fail because clients hold sockets open. So the limit is well below that of the process. When it is reached, a new
+connection replaces the one that has been idle for the longest time; if all connections have requests in progress, the
+new one is closed.
 
-A connection has some seconds to send the head of a request, and one that takes nothing of its answer is closed after a
-while. The time for a body is `api/middleware.py`'s to measure.
+A connection has a few seconds to send the head of a request, and one that does not read its answer is closed after a
+timeout. The timeout of a body is in `api/middleware.py`.
 
 The head of a request is bounded as it is read, before any key is checked: its target, the number of its headers, and
 its bytes. A request beyond that is answered with 414 or 431, and its connection is closed. The same bound holds for
@@ -45,13 +45,13 @@ _FEWEST: Final = 16
 
 
 def most_connections() -> int:
-    """Half of the files that the process may open; the others are for runs and the store."""
+    """Return half of the process's limit of open files; the other half is for runs and the store."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if files == resource.RLIM_INFINITY else max(_FEWEST, min(_MOST, files // 2))
 
 
 def bounded(most: int, head_seconds: float = HEAD_SECONDS) -> type[asyncio.Protocol]:
-    """The protocol of a server with at most so many connections, each with so long for the head of a request."""
+    """Return the protocol class of a server with a limit of connections and a timeout for the head of a request."""
 
     class Bounded(_Bounded):
         MOST = most
@@ -89,7 +89,7 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.MOST and not self._make_room():
-            logger.warning("There are %d connections with requests under way: one more was closed", self.MOST)
+            logger.warning("connection limit reached: connection closed limit=%d", self.MOST)
             transport.abort()
             return
         self._wait_for_head()
@@ -141,7 +141,7 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
         self._first_read = 0
         super().on_headers_complete()
         if len(self.pipeline) > MOST_PIPELINED:
-            logger.warning("A client sent more than %d requests before it had their answers: closed", MOST_PIPELINED)
+            logger.warning("connection closed: too many pipelined requests limit=%d", MOST_PIPELINED)
             self.transport.abort()
             raise _RequestTooLargeError("too many pipelined requests")
 
@@ -205,7 +205,7 @@ class _Bounded(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of t
             self.transport.abort()
 
     def _make_room(self) -> bool:
-        """Close the connection that has asked nothing for the longest time. False: each has a request under way."""
+        """Close the connection that has been idle for the longest time. Return False if none is idle."""
         idle = [one for one in self.connections if one is not self and getattr(one, "idle_since", None) is not None]
         if not idle:
             return False

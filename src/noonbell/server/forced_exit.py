@@ -1,4 +1,4 @@
-"""The last step of `serve` and `worker` where a stop has cut off runs: they are handed back, and may still go on."""
+"""The last step of `serve` and `worker` if a stop has cancelled runs: they are queued again, and may still run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from noonbell.bootstrap import Service
 
-# What was given up has this long to hear of it.
+# The time for cancelled tasks to handle the cancellation.
 _LEAVE_SECONDS: Final = 1.0
 
 
 async def leave(service: Service) -> NoReturn:
-    """End the process: what still runs is told to end, and then nobody waits for it any more.
+    """End the process: cancel all tasks, wait briefly so that commands get their signal, and exit.
 
-    Nothing that it still says or writes counts: to the store and the next start it was cut off.
+    Results of runs that end after this are not recorded: for the store and the next start, they were cancelled.
     """
     service.store.kill()
     logging.shutdown()

@@ -19,7 +19,7 @@ _TALKATIVE: Final = ("asyncio", "uvicorn.error", "uvicorn.access", "aiohttp.acce
 
 
 def configure(settings: Settings) -> None:
-    """Send the log to stderr, in the form that the settings ask for."""
+    """Send the log to stderr, in the format of the settings."""
     as_json = settings.log_format == "json"
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
@@ -51,7 +51,7 @@ def _console() -> Any:
 
 
 def _flattened(logger: object, method: str, event: Any) -> Any:
-    """The library puts its facts under one name; here they stand beside the others. Nothing is shown as nothing."""
+    """Move the facts of the library, which are under one name, to the top level, and drop empty ones."""
     del logger, method
     facts = event.pop("noonbell", None)
     if isinstance(facts, dict):
@@ -65,7 +65,7 @@ def _flattened(logger: object, method: str, event: Any) -> Any:
 
 
 def _for_people(logger: object, method: str, event: Any) -> Any:
-    """Leave out the facts that the text of the line holds: those of a request, and those that it names itself."""
+    """Drop facts that are in the text of the line: those of a request, and those that the text names."""
     del logger, method
     if event.get("logger") == "noonbell.api":
         for name in ("method", "path", "status"):
@@ -78,7 +78,7 @@ def _for_people(logger: object, method: str, event: Any) -> Any:
 
 
 def _for_programs(logger: object, method: str, event: Any) -> Any:
-    """Name an event of the library by its name alone: its facts are fields of the same object."""
+    """Reduce the text of a library event to its name: its facts are fields of the same object."""
     del logger, method
     if name := event.pop("event_name", None):
         event["event"] = name

@@ -1,4 +1,4 @@
-"""The process of a service: listen, start, say where, wait for a signal, stop. Loaded by `noonbell serve` alone."""
+"""The process of a service: listen, start, announce, wait for a signal, stop. Imported only by `noonbell serve`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from noonbell.store.opening import sqlite_path
 
 logger = logging.getLogger("noonbell.service")
 
-# Requests under way have this long; runs have what the settings say.
+# The timeout of pending requests at a stop; that of runs is a setting.
 _REQUEST_SECONDS: Final = 5.0
 # Longer than the minute for which proxies keep idle connections: else one that is reused may be closed at that moment.
 _KEEP_ALIVE_SECONDS: Final = 75
@@ -38,7 +38,7 @@ _DEMO_KEYS: Final = "demo.keys"
 
 
 class Announcement(NamedTuple):
-    """What people are told when the service is up."""
+    """The message that is printed when the service is up."""
 
     address: str
     store: str
@@ -58,10 +58,10 @@ class Announcement(NamedTuple):
             lines += [f"  timeline  {self.timeline}"]
         lines += [f"  login     {self.address}/login"]
         if self.admin_link is not None:
-            lines += ["  There is no admin yet. Make one with this link (once, for a day, until the next start):"]
+            lines += ["  No admin exists yet. Create one with this link (once, for a day, until the next start):"]
             lines += [f"    {self.admin_link}"]
         if self.key is not None:
-            lines += ["  Look at the schedules (the key works for a day, until the next start):"]
+            lines += ["  List the schedules (the key is valid for a day, until the next start):"]
             lines += [f'    curl -H "Authorization: Bearer {self.key}" {self.address}{PREFIX}/schedules']
         else:
             lines += ['  Make an API key: noonbell api-keys create NAME --scope write --store "…"']
@@ -69,7 +69,7 @@ class Announcement(NamedTuple):
 
 
 def run(settings: Settings, announce: Callable[[Announcement], None]) -> None:
-    """Serve until a signal comes; `announce` is called once it is up."""
+    """Serve until a signal arrives; call `announce` when the service is up."""
     service_logs.configure(settings)
     _run_loop(_Process(settings, announce).serve())
 
@@ -84,12 +84,12 @@ def _run_loop(work: Coroutine[Any, Any, None]) -> None:
 
 
 class _Process:
-    """One life of a service."""
+    """One run of a service, from start to stop."""
 
     def __init__(self, settings: Settings, announce: Callable[[Announcement], None]) -> None:
         self._settings = settings
         self._announce = announce
-        self._asked = asyncio.Event()  # somebody wants us to stop
+        self._asked = asyncio.Event()  # a stop was requested
         self._hurry = asyncio.Event()  # and does not want to wait
 
     async def serve(self) -> None:
@@ -130,29 +130,29 @@ class _Process:
         if settings.demo:
             await ensure_demo(service)
         self._announce(await _announcement(service))
-        gc.freeze()  # what is there by now stays: a full collection would go through all of it, for 100 ms
+        gc.freeze()  # these objects stay: without this, a full collection would scan them for 100 ms
         async with watchdog(service):
             await _first(self._asked.wait(), asyncio.shield(serving))
-        logger.info("Stopping: runs have %g s to end", settings.shutdown_seconds)
+        logger.info("stopping shutdown_seconds=%g", settings.shutdown_seconds)
         server.should_exit = True
         work = asyncio.get_running_loop().create_task(service.stop_work(settings.shutdown_seconds))
         await _first(asyncio.shield(asyncio.gather(work, serving)), self._hurry.wait())
         if self._hurry.is_set():
-            logger.warning("Not waiting any longer")
-            await service.stop_work(0)  # what runs is cut off, and handed back
+            logger.warning("stopping at once: second signal")
+            await service.stop_work(0)  # runs are cancelled and queued again
         in_time = await work
         if self._hurry.is_set():
             await service.close()
             await leave(service)
         await serving
         await service.close()
-        logger.info("Stopped")
+        logger.info("stopped")
         if not in_time:
             await leave(service)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own: a stop has more to do than to close sockets."""
+    """uvicorn without its own signal handlers: a stop does more than close sockets."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -180,13 +180,13 @@ async def _first(*waits: Any) -> None:
 
 
 def _require_own(host: str, source: str) -> None:
-    """Whatever is wrong with the host alone is told of it, and not of the port."""
+    """Raise the error of an invalid host for the setting `host` and not for `port`."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.bind((host, 0))
     except (OSError, UnicodeError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        reason = f"is no address of this machine that can be listened on ({said}); use 127.0.0.1, or 0.0.0.0 for all"
+        reason = f"is not an address of this machine ({said}); use 127.0.0.1, or 0.0.0.0 for all addresses"
         raise SettingsInvalidError("host", host, source, reason) from None
 
 
@@ -194,7 +194,7 @@ def _bound(settings: Settings) -> Any:
     _require_own(settings.host, settings.sources.get("host", "default"))
     config = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
     before = logging.getLogger("uvicorn.error").level
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what it would say is said better below
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the checks below give better messages
     try:
         sock = config.bind_socket()
     except SystemExit:
@@ -228,7 +228,7 @@ async def _require_admin_beyond_loopback(service: Service) -> None:
 
 
 def _with_demo_keys(settings: Settings) -> Settings:
-    """The demo has master keys without anybody having to make them: in a file beside its database."""
+    """Give the demo master keys, which it creates in a file beside its database."""
     wanted = settings.demo and settings.master_keys_file is None and VARIABLE not in os.environ
     if not wanted or not settings.store.startswith("sqlite:///"):
         return settings
@@ -236,14 +236,14 @@ def _with_demo_keys(settings: Settings) -> Settings:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         create_key_file(path)
-    sources = {**settings.sources, "master_keys_file": "made for the demo"}
+    sources = {**settings.sources, "master_keys_file": "created for the demo"}
     return msgspec.structs.replace(settings, master_keys_file=str(path), sources=sources)
 
 
 async def _announcement(service: Service) -> Announcement:
     settings = service.settings
     token = await service.access.new_first_admin_token()
-    told = {name: None if value is None else str(value) for name, value, _ in shown(settings)}
+    values = {name: None if value is None else str(value) for name, value, _ in shown(settings)}
     link = None if token is None else f"{settings.address}/setup/{token}"
     key = await demo_key(service) if settings.demo else None
-    return Announcement(settings.address, str(told["store"]), link, key, told["timeline"])
+    return Announcement(settings.address, str(values["store"]), link, key, values["timeline"])

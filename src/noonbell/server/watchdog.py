@@ -1,8 +1,8 @@
-"""Signs of life of a process to what supervises it: systemd, and the address of the setting `watchdog_url`.
+"""Heartbeats of a process to its supervisors: systemd, and the address of the setting `watchdog_url`.
 
-Both are sent after completed polls alone, so they stop when the process is dead, stopped or blocked, and when its
-database is away. A process without an engine requests `watchdog_url` for as long as some engine of the lane polls, and
-sends `WATCHDOG=1` for as long as it runs itself: a restart of it brings no engine back.
+Both are sent only after completed polls, so they stop when the process is dead, stopped or blocked, and when its
+database does not answer. A process without an engine requests `watchdog_url` as long as an engine of the lane polls,
+and sends `WATCHDOG=1` as long as it runs itself: restarting it would not restart an engine.
 
 - systemd: `READY=1` when the process is up, `STOPPING=1` when it begins to stop, and, where the unit has `WatchdogSec`,
   `WATCHDOG=1` at least three times in that time.
@@ -37,7 +37,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 
 
 def notify_systemd(state: str, environ: Mapping[str, str]) -> None:
-    """Send a state to the socket that systemd has named; without one nothing is sent."""
+    """Send a state to the socket of systemd, if there is one."""
     address = environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
@@ -50,7 +50,7 @@ def notify_systemd(state: str, environ: Mapping[str, str]) -> None:
 
 
 def watchdog_seconds(environ: Mapping[str, str]) -> float | None:
-    """The time within which systemd wants a sign of life of this process; None where it wants none."""
+    """Return systemd's watchdog interval for this process; None if it has none."""
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     given = environ.get("WATCHDOG_USEC", "")
@@ -58,14 +58,14 @@ def watchdog_seconds(environ: Mapping[str, str]) -> float | None:
 
 
 class Signs(NamedTuple):
-    """What a pass has sent: a sign to systemd, a request of `watchdog_url`."""
+    """The heartbeats that a pass has sent: to systemd, and to `watchdog_url`."""
 
     systemd: bool
     ping: bool
 
 
 class Watchdog(PeriodicService[Signs]):
-    """Sends signs of life of one service."""
+    """Sends the heartbeats of one service."""
 
     def __init__(self, service: Service, environ: Mapping[str, str]) -> None:
         super().__init__(service.clock, _LOOK)
@@ -92,7 +92,7 @@ class Watchdog(PeriodicService[Signs]):
                 await self._client.close()
 
     async def run_once(self) -> Signs:
-        """Send what is due; a request goes on beside this."""
+        """Send the heartbeats that are due; a request continues in the background."""
         now = self._clock.elapsed()
         every = self._systemd_every
         alive = not self._service.settings.engine or self._polled_since(self._signed)
@@ -108,7 +108,7 @@ class Watchdog(PeriodicService[Signs]):
         return Signs(signs, pings)
 
     def _polled_since(self, then: float) -> bool:
-        """Whether a poll completed after `then` and after this watchdog began, not long ago."""
+        """Return whether a recent poll completed after `then` and after the start of this watchdog."""
         age = self._service.poll_age
         return age is not None and age < PING_SECONDS and self._clock.elapsed() - age > max(then, self._began)
 
@@ -133,7 +133,7 @@ def _client(url: str, service: Service) -> HttpClient:
 
 @asynccontextmanager
 async def watchdog(service: Service, environ: Mapping[str, str] | None = None) -> AsyncIterator[None]:
-    """Say that the process is ready, send signs of life inside, and say that it stops afterwards."""
+    """Report READY, send heartbeats during the block, and report STOPPING afterwards."""
     environ = os.environ if environ is None else environ
     notify_systemd("READY=1", environ)
     supervisor = Supervisor(service.clock, {"watchdog": Watchdog(service, environ)})

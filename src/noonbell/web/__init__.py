@@ -1,5 +1,5 @@
 """Pages for people: the dashboard, the first admin, login and logout. Needs the extra `server`.
 
-Everything is rendered by the service and can be read without a script; scripts make it live. The pages call the same
-faces as the API, in the name of whoever is logged in, and never the API itself.
+The service renders every page, and pages work without scripts; scripts add live updates. The pages call the same
+library interfaces as the API, on behalf of the user who is logged in, and never the API itself.
 """

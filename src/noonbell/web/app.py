@@ -1,7 +1,7 @@
-"""The dashboard, put into the application: every page, the files they load, and the live connection.
+"""The routes of the dashboard: its pages, the files they load, and the live connection.
 
-`api/app.py` includes ROUTERS. Whatever answers without a session stands in PUBLIC, with its reason; every
-other route asks for exactly one right of `web/session.py`.
+`api/app.py` includes ROUTERS. A route that works without a session is listed in PUBLIC, with its reason; every other
+route requires exactly one right of `web/session.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from noonbell.web.pages import (
 PAGES: Final[tuple[APIRouter, ...]] = (
     overview.router,
     schedules.router,
-    schedule_form.router,  # before the next: /schedules/new is no schedule
+    schedule_form.router,  # before the next: /schedules/new is not the page of a schedule
     signing_keys.router,
     verify.router,
     schedule.router,
@@ -64,14 +64,14 @@ PAGES: Final[tuple[APIRouter, ...]] = (
 ROUTERS: Final[tuple[APIRouter, ...]] = (assets.router, login.router, live.router, *PAGES)
 
 PUBLIC: Final = {
-    "/login": "where people say who they are",
-    "/logout": "ends the session of its cookie, if there is one",
+    "/login": "the login page",
+    "/logout": "ends the session of the cookie, if any",
     "/setup/{token}": "the token in the address is the key, and works once",
     "/welcome/{name}/{token}": "as /setup",
     "/static/{digest}/{name:path}": "the looks of the pages",
 }
 
 
-def tell_missing(app: FastAPI) -> None:
-    """Let unknown addresses be pages, once the app tells of them as problems."""
+def add_missing_pages(app: FastAPI) -> None:
+    """Render unknown addresses as pages; call it after the app's handlers of problems are installed."""
     missing.install(app)

@@ -1,7 +1,7 @@
 """The files that pages load: styles, scripts and the libraries that come with the package.
 
-The address of a file holds a part of its hash, so a browser may keep it for ever: another content has another address.
-Files are read once and kept, together with their packed form. What is not in the folder cannot be had.
+The address of a file contains a part of its hash, so a browser may cache it for ever: new content has a new address.
+Files are read once and kept in memory, with their compressed form. Only files of the folder are served.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):
-    """A file as it is sent."""
+    """A file in the form in which it is sent."""
 
     content: bytes
     packed: bytes
@@ -39,7 +39,7 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """All files that can be asked for, by name."""
+    """Return all files that are served, by name."""
     root = resources.files("noonbell.web").joinpath("static")
     found: dict[str, Asset] = {}
     for folder in _FOLDERS:
@@ -54,7 +54,7 @@ def assets() -> dict[str, Asset]:
 
 
 def asset_url(name: str) -> str:
-    """The address of a file; a template that names one that is not there is a mistake of ours."""
+    """Return the address of a file. A KeyError means that a template names a file that does not exist."""
     return f"/static/{assets()[name].digest}/{name}"
 
 
@@ -62,7 +62,7 @@ def asset_url(name: str) -> str:
 async def static(request: Request, digest: str, name: str) -> Response:
     found = assets().get(name)
     if found is None or digest != found.digest:
-        raise ProblemError(404, "There is no such file")
+        raise ProblemError(404, "File not found")
     headers = {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
     packed = "gzip" in request.headers.get("accept-encoding", "")
     if packed:

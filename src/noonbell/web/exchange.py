@@ -1,7 +1,7 @@
 """The detail of an attempt, made readable: a request and its response, or the output of a program.
 
-Everything here is text for a template, which escapes it. JSON is written in lines; a body that was cut says so; one
-that is no text is told by its size.
+Everything here is text for a template, which escapes it. JSON is indented; a body that was cut is marked so; of a body
+that is not text the size is shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _JSON_UP_TO: Final = 512_000
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body for a page. `remark` says what is not seen of it."""
+    """A body for a page. `remark` describes the part that is not shown."""
 
     text: str
     kind: str
@@ -27,7 +27,7 @@ class Body:
 
 
 def body_of(body: Any, *, cut: bool = False, size: int | None = None) -> Body | None:
-    """A body as it was kept: text, {"base64": …} or nothing."""
+    """Return a body for a page, from its stored form: text, {"base64": …} or nothing."""
     if body is None or body == "":
         return None
     if isinstance(body, Mapping):
@@ -56,8 +56,8 @@ def _length(body: Mapping[str, Any]) -> int:
         return 0
 
 
-def told(detail: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The detail of an attempt for the template of an exchange; None if there is nothing but a traceback."""
+def view_of(detail: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the detail of an attempt for the template of an exchange; None if it has only a traceback."""
     detail = {key: value for key, value in (detail or {}).items() if key != "traceback"}
     if not detail:
         return None

@@ -1,12 +1,12 @@
-"""How many runs each minute of the coming week will start, from a look at schedules that costs the same for a million.
+"""The number of starts in each minute of the coming week, at a bounded cost for any number of schedules.
 
-Schedules with the same timing are counted together, by arithmetic where they start once a minute or more. Two bounds
-hold whatever there is: of schedules no more are read than SCHEDULES, and no more than STARTS are visited one by one.
-What lies beyond is estimated: a sample stands for all of them, and what was not visited is spread evenly. `whole` says
-that nothing was. The loop of the service is given way to all along.
+Schedules with the same timing are counted together, by arithmetic if they start once a minute or more. There are two
+bounds: at most SCHEDULES schedules are read, and at most STARTS starts are visited one by one. The rest is estimated:
+the counts of a sample are scaled up, and starts that were not visited are spread evenly. `whole` means that nothing was
+estimated. The calculation yields to the event loop regularly.
 
-Quiet hours are left out, and what a person starts cannot be foreseen. Jitter is counted with: it follows from the
-schedule and the occurrence, so each schedule that has some is visited by itself.
+Quiet hours are left out, and manual runs are not predicted. Jitter is included: it follows from the schedule and the
+occurrence, so each schedule with jitter is visited by itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BREATH: Final = 2_000
 
 
 class Busy(NamedTuple):
-    """A minute of the week by its number, how many start in it, on how many days the same, and some of their names."""
+    """A minute of the week: its number, its starts, the number of days with the same count, and some names."""
 
     minute: int
     starts: float
@@ -46,7 +46,7 @@ class Busy(NamedTuple):
 
 @dataclass(slots=True)
 class Forecast:
-    """See the module. `begins` is the instant of minute 0; counts are of starts, per minute."""
+    """The forecast of a week. `begins` is the instant of minute 0; `counts` are starts per minute."""
 
     begins: int
     counts: list[float] = field(default_factory=lambda: [0.0] * WEEK)
@@ -65,21 +65,21 @@ class Forecast:
 
 
 class _Group(NamedTuple):
-    """Schedules with the same occurrences; with jitter each starts up to so much later, by itself."""
+    """Schedules with the same occurrences; with jitter, each starts up to that much later."""
 
     terms: Terms
     members: list[StoredSchedule]
     jitter: int
 
     def starts(self, at: int) -> Iterator[tuple[int, StoredSchedule]]:
-        """When each member starts for an occurrence that is not decided yet."""
+        """Return when each member starts for an occurrence that is not decided yet."""
         for one in self.members:
             if at > one.cursor_at:
                 yield at + jitter_us(one.schedule_id, at, self.jitter), one
 
 
 async def look_ahead(sample: Sample, team: str, now: int) -> Forecast:
-    """The week from the minute of `now` on, for the schedules of a team."""
+    """Return the forecast of the week that begins with the minute of `now`, for the schedules of a team."""
     found = Forecast(now // MINUTE * MINUTE)
     end = found.begins + WEEK * MINUTE
     groups = await _grouped([one for one in sample.schedules if one.team == team])
@@ -113,7 +113,7 @@ async def _grouped(schedules: Sequence[StoredSchedule]) -> list[_Group]:
         try:
             groups[key] = _Group(terms_of(stored), [stored], definition.jitter_us)
         except NoonbellError:
-            continue  # damaged: verify tells of it
+            continue  # damaged: verify reports it
     return list(groups.values())
 
 
@@ -152,7 +152,7 @@ class _Counting:
                 counts[minute] += weight
 
     async def _add_jittered(self, group: _Group, after: int, end: int, weight: float, still: bytes) -> None:
-        """Each member of each occurrence, those included whose nominal time has passed and whose start has not."""
+        """Count each member of each occurrence, including those whose nominal time has passed but not their start."""
         timing, begins, counts = group.terms.timing, self._found.begins, self._found.counts
         visited = 0
         at = timing.following(after - group.jitter)
@@ -171,7 +171,7 @@ class _Counting:
         self._quiet[policy] = terms
 
     def spread(self) -> None:
-        """Those that start all the time, in every minute that is not quiet."""
+        """Count schedules that start in every minute that is not quiet."""
         counts = self._found.counts
         for policy, rate in self._even.items():
             still = self._still_minutes(policy, self._quiet[policy])
@@ -180,7 +180,7 @@ class _Counting:
                     counts[minute] += rate
 
     def _still_minutes(self, policy: Any, terms: Terms) -> bytes:
-        """For each minute of the week, 1 where it is quiet."""
+        """Return 1 for each quiet minute of the week, and 0 for the others."""
         known = self._still.get(policy)
         if known is None:
             marks = bytearray(WEEK)
@@ -204,7 +204,7 @@ def _starts(terms: Terms, after: int, starts: int) -> Iterator[int]:
 
 
 async def _busiest(found: Forecast, groups: Sequence[_Group], weight: float) -> list[Busy]:
-    """The minutes in which most start; the same minute on several days with the same count is told once."""
+    """Return the minutes with the most starts; the same minute of several days with equal counts is listed once."""
     often: Counter[tuple[int, float]] = Counter()
     first: dict[tuple[int, float], int] = {}
     for minute, starts in enumerate(found.counts):
@@ -214,16 +214,16 @@ async def _busiest(found: Forecast, groups: Sequence[_Group], weight: float) -> 
             first.setdefault(key, minute)
     busy = [key for key in often if key[1] > found.peak / 2]
     best = sorted(busy, key=lambda key: (-key[1], first[key]))[:_BUSIEST]
-    told: list[Busy] = []
+    busiest: list[Busy] = []
     for key in best:
         names, schedules = _starting(groups, found.begins + first[key] * MINUTE)
-        told.append(Busy(first[key], key[1], often[key], names, round(schedules * weight)))
+        busiest.append(Busy(first[key], key[1], often[key], names, round(schedules * weight)))
         await asyncio.sleep(0)
-    return told
+    return busiest
 
 
 def _starting(groups: Sequence[_Group], begins: int) -> tuple[list[tuple[str, str]], int]:
-    """Some of the schedules that start within a minute, and how many they are."""
+    """Return some of the schedules that start within a minute, and their number."""
     names: list[tuple[str, str]] = []
     schedules = 0
     for group in groups:

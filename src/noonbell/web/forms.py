@@ -1,10 +1,10 @@
-"""Forms and cookies: how a page knows that what comes back was sent from it, and by whom.
+"""Forms and cookies: protection against forged requests, and sessions.
 
 - The session is a random token in a cookie that scripts cannot read and that other sites do not send along (HttpOnly,
   SameSite=Strict; Secure and __Host- by https). The store holds its hash.
 - Every form carries a token. In a session it is that of the session; before a login it is derived from a second random
-  cookie. Who cannot read our pages cannot know either.
-- A request that says that it comes from another site is refused, whatever it carries.
+  cookie. A site that cannot read our pages cannot know either.
+- A request whose headers name another site as its origin is refused, even with a valid token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_FIELDS_INSIDE: Final = 2_000
 
 
 def cookie_name(service: Service, name: str) -> str:
-    """By https no other host, and nobody on the way, can set a cookie of such a name."""
+    """Return the name of a cookie; with https, no other host and no proxy on the way can set it."""
     return f"__Host-{name}" if service.settings.is_https else name
 
 
@@ -52,7 +52,7 @@ def drop_cookie(service: Service, response: Response, name: str) -> None:
 
 
 async def session_of(service: Service, request: Request) -> tuple[Session, Caller] | None:
-    """Who is logged in, if somebody is."""
+    """Return the session and the caller of a request; None if it has no valid session."""
     token = read_cookie(service, request, SESSION_COOKIE)
     return None if not token else await service.access.session(token)
 
@@ -65,19 +65,19 @@ def new_form_cookie() -> str:
 
 
 def form_token(cookie: str) -> str:
-    """What a form before a login carries for this cookie."""
+    """Return the token of a form before login that belongs to this cookie."""
     return hashlib.sha256(f"noonbell form {cookie}".encode()).hexdigest()
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form from somebody who is not known yet, each once."""
+    """Return the fields of a form that is sent before login, with the last value of each."""
     return {name: values[-1] for name, values in (await read_fields(request, _LONGEST_FORM, _MOST_FIELDS)).items()}
 
 
 async def read_fields(
     request: Request, longest: int | None = None, most: int = _MOST_FIELDS_INSIDE
 ) -> dict[str, list[str]]:
-    """The fields of a form with all their values; without `longest` its size is bounded as that of every request."""
+    """Return the fields of a form with all their values; without `longest`, the limit of all requests applies."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise ProblemError(415, "This page takes a form (application/x-www-form-urlencoded)")
     body = bytearray()
@@ -88,11 +88,11 @@ async def read_fields(
     try:
         return parse_qs(body.decode(), keep_blank_values=True, max_num_fields=most, errors="strict")
     except ValueError:
-        raise ProblemError(400, "This is no form in UTF-8") from None
+        raise ProblemError(400, "The form is not valid UTF-8") from None
 
 
 def require_own_form(request: Request, given: str, right: str | None) -> None:
-    """Raise unless the form was one of ours."""
+    """Raise unless the form has the token of one of our pages."""
     if right is None or not hmac.compare_digest(given.encode(), right.encode()):
         raise ProblemError(
             403, "This form is too old or comes from elsewhere; load the page again", kind="form-foreign"

@@ -1,11 +1,11 @@
-"""The pages for the first admin, for whoever is given a link, login and logout.
+"""The pages before login: the first admin, links to choose a password, login and logout.
 
     /setup/<token>   makes the first admin, once, by the link that the service printed
     /welcome/<name>/<token>   chooses a password, once, by the link that an admin has made
     /login           a name and a password; too many failures make it wait
     /logout          ends the session (POST only, so that no link can do it)
 
-Every answer is a whole page without a script. What goes wrong is said on the page that asked.
+Every answer is a whole page without scripts. Errors are shown on the page with the form.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NameInPath = Annotated[str, Path(alias="name", pattern=r"^[a-z0-9][a-z0-9_.-]{0,
 
 
 def _asking(service: Service, request: Request, template: str, status: int = 200, **values: str) -> Response:
-    """A page with a form, for somebody who is not logged in."""
+    """Render a page with a form, for a visitor who is not logged in."""
     cookie = forms.read_cookie(service, request, forms.FORM_COOKIE) or forms.new_form_cookie()
     answer = rendering.page(template, status, csrf=forms.form_token(cookie), **values)
     forms.set_cookie(service, answer, forms.FORM_COOKIE, cookie)
@@ -46,7 +46,7 @@ async def _own_form(service: Service, request: Request) -> dict[str, str]:
 
 
 def _inside(wanted: str) -> str:
-    """Where to go after the login: a path of ours, or the start. What a browser could read as another site is none."""
+    """Return the path to open after login, or the start page if a browser could read it as another site."""
     plain = wanted.isascii() and wanted.isprintable() and not set(wanted) & set("\\ ")
     return wanted if plain and wanted.startswith("/") and not wanted.startswith("//") else "/"
 

@@ -1,7 +1,7 @@
-"""Addresses at which there is nothing: a page for people, in the layout of whoever is logged in.
+"""The page for unknown addresses, in the layout of the user who is logged in.
 
-Programs are told by a problem document, as everywhere: below /api, and wherever a client does not say that it takes
-HTML, which every browser says.
+Programs get a problem document, as everywhere: below /api, and whenever a client does not accept HTML, which every
+browser does.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from noonbell.web import forms
 from noonbell.web.routing import error_page
 from noonbell.web.session import RequestContext
 
-_UNROUTED: Final = {404: "There is nothing at this address", 405: "This address is not opened in this way"}
+_UNROUTED: Final = {404: "Page not found", 405: "This address is not opened in this way"}
 _OF_PROGRAMS: Final = ("/api/", "/ping/", "/static/")
 
 Handler = Callable[[Request, Exception], Any]
 
 
 def install(app: FastAPI) -> None:
-    """Let what nobody answers be a page, where a person asks; `api/problems.py` has said what it is otherwise."""
+    """Render an unknown address as a page for browsers; for other clients the handlers of `api/problems.py` remain."""
     usual = cast("Handler", app.exception_handlers[HTTPException])
 
     async def missing(request: Request, error: Exception) -> Response:
@@ -57,7 +57,7 @@ async def _page(request: Request, problem: ProblemError) -> Response:
     except ProblemError as refused:
         return await error_page(request, refused)
     except NoonbellError:
-        found = None  # who it is cannot be asked now; that there is nothing can be said all the same
+        found = None  # the session cannot be checked now; the page is shown without it
     if found is not None:
         request.state.visitor = RequestContext(service, request, *found)
     return await error_page(request, problem)

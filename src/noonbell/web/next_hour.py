@@ -1,4 +1,4 @@
-"""What comes in the next hour, by arithmetic on the schedules that wake first. Pure; `now` is passed in."""
+"""The starts of the next hour, calculated from the schedules that wake first. Pure; `now` is passed in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LISTED_OF_EACH: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """One start that is coming."""
+    """An upcoming start."""
 
     at: datetime
     schedule_id: str
@@ -32,9 +32,9 @@ class Fire:
 
 @dataclass(slots=True)
 class NextHour:
-    """How many starts each of the coming minutes has, and the first of them one by one.
+    """The number of starts in each of the next 60 minutes, and the first starts one by one.
 
-    Not `whole`: more schedules wake in this hour than were looked at.
+    Not `whole`: more schedules wake in this hour than were read.
     """
 
     counts: list[int] = field(default_factory=lambda: [0] * MINUTES)
@@ -49,21 +49,21 @@ class NextHour:
 
     @property
     def peak(self) -> tuple[int, int]:
-        """The busiest minute, from now, and how many start in it."""
+        """The busiest minute, counted from now, and its starts."""
         both = [loud + still for loud, still in zip(self.counts, self.quiet, strict=True)]
         most = max(both)
         return both.index(most), most
 
 
 def next_hour(soon: Sequence[StoredSchedule], now: int) -> NextHour:
-    """The hour after `now` of the schedules that wake in it; one beyond MOST_SCHEDULES says that there are more."""
+    """Return the hour after `now` for schedules that wake in it; one beyond MOST_SCHEDULES means there are more."""
     found = NextHour(whole=len(soon) <= MOST_SCHEDULES)
     end = now + MINUTES * MINUTE
     for stored in soon[:MOST_SCHEDULES]:
         try:
             _add(found, stored, now, end)
         except NoonbellError:
-            continue  # damaged: verify tells of it, and the others are still worth showing
+            continue  # damaged: verify reports it; the others are still shown
     found.fires.sort(key=lambda fire: fire.at)
     del found.fires[_MOST_LISTED:]
     return found
@@ -71,7 +71,7 @@ def next_hour(soon: Sequence[StoredSchedule], now: int) -> NextHour:
 
 def _add(found: NextHour, stored: StoredSchedule, now: int, end: int) -> None:
     terms = terms_of(stored)
-    # what has its nominal time behind it may still be put off by jitter
+    # jitter may delay a start whose nominal time has passed
     after = max(now - definition_of(stored.columns.definition).jitter_us, stored.cursor_at)
     often = terms.timing.count(after, end) > MINUTES
     found.schedules += 1
@@ -93,7 +93,7 @@ def _add(found: NextHour, stored: StoredSchedule, now: int, end: int) -> None:
 
 
 def _add_often(found: NextHour, stored: StoredSchedule, now: int) -> None:
-    """One that starts more than once a minute is counted minute by minute, not start by start."""
+    """Count a schedule that starts more than once a minute minute by minute instead of start by start."""
     terms = terms_of(stored)
     for minute in range(MINUTES):
         begins = max(now + minute * MINUTE, stored.cursor_at)

@@ -1,4 +1,4 @@
-"""Templates. Everything that is put into one is escaped, and a name that is not there is an error, not a blank."""
+"""Templates. All values are escaped, and an undefined name is an error instead of a blank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noonbell.web.assets import asset_url
 
 
 class Place(NamedTuple):
-    """Where the navigation leads, and what one has to be allowed to see it."""
+    """An entry of the navigation, and the right that is required to see it."""
 
     path: str
     label: str
@@ -78,21 +78,21 @@ def render(template: str, values: dict[str, Any]) -> str:
 
 
 def page(template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page for somebody who is not logged in."""
+    """Render a page for a visitor who is not logged in."""
     return HTMLResponse(render(template, values), status)
 
 
 def segment(text: str) -> str:
-    """A text as one part of a path, slashes and all."""
+    """Return a text escaped as one segment of a path, including slashes."""
     return quote(str(text), safe="")
 
 
 def address(path: str, **asked: Any) -> str:
-    """A path with a query; what is None or empty is left out."""
+    """Return a path with a query, without parameters that are None or empty."""
     given = {name: value for name, value in asked.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
 
 
 def pretty(value: Any) -> str:
-    """A value as JSON that people can read."""
+    """Return a value as indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)

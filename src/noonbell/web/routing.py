@@ -1,4 +1,4 @@
-"""Routes of pages: what goes wrong is a page, too, in words; and whoever is not logged in is led to the login.
+"""Routes of pages: errors are rendered as pages, and visitors who are not logged in are redirected to the login.
 
 Each module of pages has a `page_router()`.
 """
@@ -28,7 +28,7 @@ _SEE_OTHER: Final = 303
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages."""
+    """A route whose errors are rendered as pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -50,7 +50,7 @@ class PageRoute(APIRoute):
                     return await _own_fault(request, error)
                 return await error_page(request, found)
             except ClientDisconnect:
-                return Response(status_code=400)  # he has gone on to another page: nobody reads this
+                return Response(status_code=400)  # the browser has left the page: the response is not read
             except Exception as error:  # noqa: BLE001 - whatever it is, a person is to see a page
                 return await _own_fault(request, error)
 
@@ -58,11 +58,11 @@ class PageRoute(APIRoute):
 
 
 async def _own_fault(request: Request, error: Exception) -> Response:
-    """Nobody's fault but ours: the log has all of it, the page says where to look."""
+    """Render the page of an internal error: the log has the details, and the page names its id."""
     request_id = str(request.scope.get("noonbell.request_id", "-"))
     facts = {"request_id": request_id, "path": request.url.path}
-    logger.error("A page failed", exc_info=error, extra={"noonbell": facts})
-    detail = f"Something went wrong here. The log of the service has it under the id {request_id}"
+    logger.error("page failed", exc_info=error, extra={"noonbell": facts})
+    detail = f"Internal error. The log of the service has the details under the id {request_id}"
     return await error_page(request, ProblemError(500, detail, kind="internal"))
 
 
@@ -71,7 +71,7 @@ def page_router() -> APIRouter:
 
 
 def to_login(request: Request) -> Response:
-    """To the login, and from there back to where he wanted to go."""
+    """Redirect to the login, and from there back to the page that was requested."""
     if request.headers.get("hx-request") == "true":
         return Response(status_code=401, headers={"HX-Redirect": "/login"})
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -80,7 +80,7 @@ def to_login(request: Request) -> Response:
 
 
 async def error_page(request: Request, problem: ProblemError) -> Response:
-    """What went wrong, as a page of whoever is logged in, or as a line for a script."""
+    """Render an error in the layout of the user who is logged in, or as a line for a script."""
     visitor: RequestContext | None = getattr(request.state, "visitor", None)
     title = TITLES.get(problem.status, "It did not work")
     detail = problem.detail if visitor is None else await _masked(visitor, problem.detail)
@@ -96,7 +96,7 @@ async def error_page(request: Request, problem: ProblemError) -> Response:
 
 
 async def _masked(visitor: RequestContext, text: str) -> str:
-    """The text without the secrets of his team; where the store cannot be asked for them now, with those known here."""
+    """Mask the secrets of the user's team; if the store does not answer, those that are known here."""
     try:
         return (await visitor.masking())(text)
     except StoreError:

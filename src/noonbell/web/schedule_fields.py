@@ -1,7 +1,7 @@
-"""The form of a schedule: what people type into it, as the fields of the library, and back.
+"""Conversion between the inputs of a schedule's form and the fields of the library.
 
-Complaints are ScheduleInvalidError, as the library's own; `place_of` says at which input one is shown. What a form has
-no input for stays in `more`, as JSON, so that nothing that the API can say is lost by an edit.
+Errors are ScheduleInvalidError, as in the library; `place_of` returns the input at which one is shown. Fields without
+an input of their own are kept in `more`, as JSON, so that an edit loses nothing that the API supports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "catch_up_cap": "10", "overlap": "coalesce", "retry_vs_new": "finish", "attempts": "1", "delay_seconds": "5",
     "strategy": "exponential", "dst": "literal", "jitter_seconds": "0", "enabled": "on",
 }  # fmt: skip
-# Where a complaint about a field is shown, by the longest beginning that fits.
+# The input at which the error of a field is shown, by the longest matching prefix.
 _PLACES: Final = {
     "spec": "when",
     "type": "when",
@@ -56,7 +56,7 @@ _PLACES: Final = {
 
 
 def place_of(field: str) -> str:
-    """The input of a field; one that has none is its own name."""
+    """Return the input of a field; a field without one has its own name."""
     fits = [known for known in _PLACES if field == known or field.startswith((f"{known}.", f"{known}["))]
     return _PLACES[max(fits, key=len)] if fits else field
 
@@ -65,13 +65,13 @@ def place_of(field: str) -> str:
 
 
 def understood(form: Form, now: int) -> Understood:
-    """What the text says; a zone that it names counts for more than the one beside it."""
+    """Interpret the text of the form; a zone that it names overrides the zone input."""
     zone = form.text("timezone") or "UTC"
     return read_text(form.text("when"), now=moment(now), timezone=zone)
 
 
 def fields_of(form: Form) -> dict[str, Any]:
-    """Everything but when, as the library takes it."""
+    """Return all fields but the timing, in the form that the library takes."""
     fields: dict[str, Any] = {
         "enabled": form.ticked("enabled"),
         "catch_up_policy": form.text("catch_up_policy") or "skip",
@@ -153,7 +153,7 @@ def _retry(form: Form) -> dict[str, Any]:
 
 
 def _lines(form: Form, name: str, sign: str) -> dict[str, str]:
-    """Lines of name and value, as they stand in a request."""
+    """Return the name and value of each line, written as in an HTTP request."""
     found: dict[str, str] = {}
     for line in form.get(name, "").replace("\r\n", "\n").split("\n"):
         if not line.strip():
@@ -172,7 +172,7 @@ def _json(form: Form, name: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ScheduleInvalidError(name, text[:200], f"is no JSON: {error}") from None
+        raise ScheduleInvalidError(name, text[:200], f"is not JSON: {error}") from None
 
 
 def _object(form: Form, name: str) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _number(form: Form, name: str, usual: float) -> float:
 
 
 def typed_of(schedule: ScheduleResponse) -> dict[str, str]:
-    """A schedule as the inputs hold it."""
+    """Return the inputs of a schedule."""
     action = schedule.action
     typed = dict(DEFAULTS) | {
         "name": schedule.name,

@@ -1,7 +1,7 @@
-"""What a schedule would do, before it is saved: when it comes, which clock changes bend it, and what it runs into.
+"""The preview of a schedule before it is saved: its next starts, clock changes that affect it, and collisions.
 
-Collisions are with the quiet hours that are chosen, and with minutes in which other schedules of the team wake next.
-The second is a look at the index of wake-ups with a bound, so it says 'at least'.
+Collisions are with the chosen quiet hours, and with minutes in which other schedules of the team wake next. The latter
+come from a bounded read of the index of wake-ups, so the page says 'at least'.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOTHING: Final = {"kind": "callback", "name": "preview"}
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """One of the next starts. `beside`: so many others wake in its minute, as far as is known."""
+    """One of the next starts. `beside` is the known number of other schedules that wake in its minute."""
 
     at: datetime
     quiet: bool
@@ -45,8 +45,8 @@ class Coming:
 
 
 @dataclass(frozen=True, slots=True)
-class Foresight:
-    """What is known of a schedule that is not there yet."""
+class SchedulePreview:
+    """The preview of a schedule that is not saved yet."""
 
     meant: Understood
     spec: str
@@ -65,14 +65,14 @@ class Foresight:
         return found if found is not None and found.busy else None
 
 
-async def foresee(
+async def preview_schedule(
     visitor: RequestContext,
     meant: Understood,
     given: dict[str, Any],
     quiet: QuietHoursRecord | None,
     editing: str | None,
-) -> Foresight:
-    """Look ahead. `given` are start_at, end_at and dst; raises as the library does where they do not fit."""
+) -> SchedulePreview:
+    """Return the preview. `given` are start_at, end_at and dst; invalid ones raise the errors of the library."""
     now = visitor.service.clock.now()
     fields = {**meant.fields, **given, "action": _NOTHING}
     columns = read_fields(fields, None, now=now).columns
@@ -91,11 +91,11 @@ async def foresee(
         if columns.type == "cron"
         else ()
     )
-    return Foresight(meant, columns.spec, columns.timezone, fires, bent, None if quiet is None else quiet.name)
+    return SchedulePreview(meant, columns.spec, columns.timezone, fires, bent, None if quiet is None else quiet.name)
 
 
 async def _beside(visitor: RequestContext, at: int, editing: str | None) -> int:
-    """How many other schedules of the team wake next in the minute of `at`."""
+    """Count the other schedules of the team that wake next in the minute of `at`."""
     begin = at - at % _MINUTE
     wanted = WakeFilter(begin + _MINUTE - 1, team=visitor.team)
 

@@ -1,11 +1,11 @@
-"""Who looks at a page: the dependencies that give a page its `Visitor`, or lead to the login.
+"""Sessions: the dependencies that give a page its `RequestContext`, or redirect to the login.
 
-    async def show(visitor: Visiting) -> Response:          # anybody who is logged in
-    async def change(visitor: Changing) -> Response:        # may write; the form is one of ours, and is read
+    async def show(visitor: Visiting) -> Response:          # every user who is logged in
+    async def change(visitor: Changing) -> Response:        # may write; the form is checked and read
     async def manage(visitor: Managing) -> Response:        # as Changing, for admins
 
-Every page takes exactly one of them; a test goes through the table of routes and holds that. What changes something is
-a POST, and a POST without the token of its session is refused, whatever the page does with it.
+Every page takes exactly one of them; a test checks the table of routes for this. Changes take a POST, and a POST
+without the token of its session is refused before the page handles it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from noonbell.core.instants import moment
 from noonbell.schedules import Schedules
 from noonbell.web import forms, rendering
 
-TOLD_COOKIE: Final = "noonbell_told"
+NOTICE_COOKIE: Final = "noonbell_notice"
 CSRF_HEADER: Final = "x-csrf-token"
-_TOLD_SECONDS: Final = 60
-_LONGEST_TOLD: Final = 1_000
+_NOTICE_SECONDS: Final = 60
+_LONGEST_NOTICE: Final = 1_000
 _SEE_OTHER: Final = 303
 
 
 class NotLoggedInError(Exception):
-    """Nobody is logged in: `web/routing.py` leads to the login."""
+    """The request has no valid session: `web/routing.py` redirects to the login."""
 
 
 class Form(Mapping[str, str]):
-    """The fields of a form: each by its last value, and `all` of one that may come several times."""
+    """The fields of a form: the last value of each, and `all` values of a field that may be repeated."""
 
     def __init__(self, fields: Mapping[str, Sequence[str]]) -> None:
         self._fields = fields
@@ -58,7 +58,7 @@ class Form(Mapping[str, str]):
         return list(self._fields.get(name, ()))
 
     def text(self, name: str) -> str:
-        """Without the blanks around it; empty where it was not sent."""
+        """Return the value without surrounding blanks; empty if it was not sent."""
         return self.get(name, "").strip()
 
     def ticked(self, name: str) -> bool:
@@ -66,7 +66,7 @@ class Form(Mapping[str, str]):
 
 
 class RequestContext:
-    """Somebody who is logged in, and the request that he makes."""
+    """The user who is logged in, and the current request."""
 
     def __init__(self, service: Service, request: Request, session: Session, caller: Caller) -> None:
         self.service = service
@@ -81,7 +81,7 @@ class RequestContext:
 
     @property
     def schedules(self) -> Schedules:
-        """Those of his team, in his name."""
+        """The schedules of the user's team; changes are recorded under the user's name."""
         return schedules_of(self.service, self.caller)
 
     @property
@@ -90,13 +90,13 @@ class RequestContext:
 
     @property
     def by_script(self) -> bool:
-        """Whether a script asks, which wants a part of a page and follows no redirect."""
+        """True for a request of a script, which expects a part of a page and follows no redirect."""
         return self.request.headers.get("hx-request") == "true"
 
     async def masking(self) -> Callable[[str], str]:
-        """What takes the secrets of his own team out of a text.
+        """Return a function that masks the secrets of the user's team in a text.
 
-        Those of other teams are not looked for: a text of this team that is masked for them would confirm a guess.
+        Secrets of other teams are not masked: a masked text would confirm a guess.
         """
         secrets = self.service.secrets
         await secrets.resolve(self.team, ())  # afterwards the masker knows them all
@@ -105,28 +105,28 @@ class RequestContext:
     # --- answers --------------------------------------------------------------------------------------------------
 
     def page(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-        """A page, with what every page shows; what the last change had to tell is told here, once."""
-        told = _read_told(forms.read_cookie(self.service, self.request, TOLD_COOKIE))
-        shown = rendering.render(template, {**self._shared(), "told": told, **values})
+        """Render a page with the parts that every page has, and show the notice of the last change once."""
+        notice = _read_notice(forms.read_cookie(self.service, self.request, NOTICE_COOKIE))
+        shown = rendering.render(template, {**self._shared(), "notice": notice, **values})
         answer = HTMLResponse(shown, status)
-        if told is not None:
-            forms.drop_cookie(self.service, answer, TOLD_COOKIE)
+        if notice is not None:
+            forms.drop_cookie(self.service, answer, NOTICE_COOKIE)
         return answer
 
     def part(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-        """A part of a page, for a script that puts it in its place."""
+        """Render a part of a page, for a script that inserts it."""
         shown = rendering.render(template, {**self._shared(), **values})
         return HTMLResponse(shown, status)
 
-    def go(self, path: str, told: str | None = None, tone: str = "good") -> Response:
-        """On to another page, which says what was done; `tone` is good, bad or plain."""
+    def go(self, path: str, notice: str | None = None, tone: str = "good") -> Response:
+        """Redirect to another page, which shows the notice; `tone` is good, bad or plain."""
         answer: Response
         if self.by_script:
             answer = Response(status_code=200, headers={"HX-Redirect": path})
         else:
             answer = RedirectResponse(path, _SEE_OTHER)
-        if told is not None:
-            forms.set_cookie(self.service, answer, TOLD_COOKIE, _written_told(tone, told), seconds=_TOLD_SECONDS)
+        if notice is not None:
+            forms.set_cookie(self.service, answer, NOTICE_COOKIE, _packed_notice(tone, notice), seconds=_NOTICE_SECONDS)
         return answer
 
     def _shared(self) -> dict[str, Any]:
@@ -146,19 +146,19 @@ class RequestContext:
         }
 
 
-def _written_told(tone: str, told: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([tone, told[:_LONGEST_TOLD]]).encode()).decode()
+def _packed_notice(tone: str, notice: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([tone, notice[:_LONGEST_NOTICE]]).encode()).decode()
 
 
-def _read_told(cookie: str | None) -> tuple[str, str] | None:
-    """What a cookie of ours holds; of anybody else's, nothing. It is text, and is shown as text."""
+def _read_notice(cookie: str | None) -> tuple[str, str] | None:
+    """Return the notice in a cookie; None for a forged or damaged one. The notice is shown as plain text."""
     try:
-        tone, told = json.loads(base64.urlsafe_b64decode(cookie or ""))
+        tone, notice = json.loads(base64.urlsafe_b64decode(cookie or ""))
     except (ValueError, TypeError):
         return None
-    if tone not in ("good", "bad", "plain") or not isinstance(told, str):
+    if tone not in ("good", "bad", "plain") or not isinstance(notice, str):
         return None
-    return tone, told[:_LONGEST_TOLD]
+    return tone, notice[:_LONGEST_NOTICE]
 
 
 # --- dependencies -----------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ async def _visitor(request: Request, service: Serving) -> RequestContext:
     if found is None:
         raise NotLoggedInError
     visitor = RequestContext(service, request, *found)
-    request.state.visitor = visitor  # for the page that tells of an error
+    request.state.visitor = visitor  # for the page of an error
     limits: RateLimits = request.app.state.limits
     require_room(limits.keys.take(visitor.caller.actor))  # a person has as much as a key
     request.scope["noonbell.caller"] = visitor.caller  # for the access log
@@ -199,5 +199,5 @@ Visiting = Annotated[RequestContext, Depends(reader)]
 Changing = Annotated[RequestContext, Depends(writer)]
 Managing = Annotated[RequestContext, Depends(manager)]
 
-# Which right a page asks for: what the test of all pages goes by.
+# The right that a page requires, for the test of all pages.
 REQUIRES: Final[dict[Callable[..., Any], Scope]] = {reader: "read", writer: "write", manager: "admin"}

@@ -1,5 +1,5 @@
-"""Times as pages write them. The server writes UTC and the zone of the schedule; a script then puts the viewer's own
-zone in place of UTC, from the `datetime` attribute. Pure: `now` is passed in.
+"""Formats of times on pages. The server writes UTC and the zone of the schedule; a script then replaces UTC by the
+viewer's own zone, from the `datetime` attribute. Pure: `now` is passed in.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def iso(at: datetime) -> str:
-    """For the `datetime` attribute."""
+    """Return an instant for the `datetime` attribute."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock(at: datetime, zone: str = "UTC", *, seconds: bool = True) -> str:
-    """The time of day by the clock of a zone."""
+    """Return the local time of day in a zone."""
     return f"{_in(at, zone):{'%H:%M:%S' if seconds else '%H:%M'}}"
 
 
@@ -33,12 +33,12 @@ def full(at: datetime, zone: str = "UTC") -> str:
 
 
 def place(zone: str) -> str:
-    """A zone in a word or two: what stands after its last slash."""
+    """Return the short name of a zone: the part after the last slash."""
     return zone.rpartition("/")[2].replace("_", " ")
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """How far away, in one unit: 'in 4 min', '3 d ago'."""
+    """Return the distance from `now` in one unit: 'in 4 min', '3 d ago'."""
     seconds = round((at - now).total_seconds())
     if seconds == 0:
         return "now"
@@ -48,7 +48,7 @@ def ago(at: datetime, now: datetime) -> str:
 
 
 def lasted(span: timedelta | float | None) -> str:
-    """A duration in its two greatest units; short ones in milliseconds."""
+    """Return a duration in its two largest units; a short one in milliseconds."""
     if span is None:
         return "–"  # noqa: RUF001 - a dash, as in a timetable
     seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
@@ -72,4 +72,4 @@ def _in(at: datetime, zone: str) -> datetime:
     try:
         return at.astimezone(ZoneInfo(zone))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return at.astimezone(UTC)  # zone data that has gone since must not hide the page
+        return at.astimezone(UTC)  # a zone that is missing from the current zone data must not break the page

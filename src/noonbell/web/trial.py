@@ -1,7 +1,7 @@
-"""'Test now': the request of an action, sent once, and what came back. Nothing is stored but a line in the audit.
+"""'Test now': send the request of an action once, and show the response. Only an audit event is stored.
 
-It goes the way of every run: secrets filled in and masked, egress asked, the answer judged. A schedule that is not
-saved yet has no keys to sign with, so its trial is not signed. The other side is waited for LONGEST seconds at most.
+The request is made as in a run: secrets are filled in and masked, egress is checked, and the response is judged. A
+schedule that is not saved yet has no signing keys, so its test is not signed. The timeout is LONGEST seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST: Final = 30.0
 
 
 class Trial(NamedTuple):
-    """What was sent and what came; `signed` says whether it was as a run would be."""
+    """The request and the response; `signed` is True if the request was signed as in a run."""
 
     good: bool
     detail: dict[str, Any]
@@ -31,10 +31,10 @@ class Trial(NamedTuple):
 
 
 async def try_action(visitor: RequestContext, given: dict[str, Any], schedule_id: str | None) -> Trial:
-    """Send it. Raises ScheduleInvalidError where the action is no http action, or is written wrong."""
+    """Send the request. Raises ScheduleInvalidError if the action is invalid or is not an http action."""
     action = check_action(given)
     if action["kind"] != "http":
-        reason = "can be tried without saving where it is http; save it, and press Run now"
+        reason = "can be tested without saving only if it is http; save it, and press Run now"
         raise ScheduleInvalidError("action.kind", action["kind"], reason)
     signed = schedule_id is not None and action.get("sign") is not False
     if schedule_id is None:
@@ -56,24 +56,24 @@ async def try_action(visitor: RequestContext, given: dict[str, Any], schedule_id
     finally:
         await jobs.close()
     detail = {} if packed is None else unpack(packed)
-    await _tell(visitor, schedule_id, detail, now, good=good)
+    await _audit(visitor, schedule_id, detail, now, good=good)
     return Trial(good, detail, signed and service.secrets.usable)
 
 
-async def _tell(
+async def _audit(
     visitor: RequestContext, schedule_id: str | None, detail: dict[str, Any], now: int, *, good: bool
 ) -> None:
-    """A request that somebody has sent from here leaves a trace, as every other."""
+    """Record the test request in the audit."""
     request = detail.get("request") or {}
-    told = {"method": request.get("method"), "url": request.get("url"), "succeeded": good}
+    audited = {"method": request.get("method"), "url": request.get("url"), "succeeded": good}
     event = AuditEvent(
-        now, "schedule.tested", schedule_id or "(not saved)", visitor.caller.actor, json.dumps(told), visitor.team
+        now, "schedule.tested", schedule_id or "(not saved)", visitor.caller.actor, json.dumps(audited), visitor.team
     )
     await visitor.service.store.documents.write(audits=[event])
 
 
 def _as_stored(action: dict[str, Any], schedule_id: str | None, team: str, now: int) -> StoredSchedule:
-    """The action as a schedule that is due now; only what a request is made from matters."""
+    """Return the action as a schedule that is due now; only the fields that make up the request matter."""
     definition = msgspec.json.encode(Definition(action=action)).decode()
     return StoredSchedule(
         sid=0, schedule_id=schedule_id or "trial", enabled=True, managed_by="api", lane="", created_at=now,

@@ -1,7 +1,7 @@
-"""A week of quiet hours as a grid: for each day, from which minute to which it is quiet, by the clock of a zone. Pure.
+"""A week of quiet hours as a grid: the quiet stretches of each day in minutes, in the local time of a zone. Pure.
 
-The days are real ones, from the day of `now` on, so that single dates and changes of the clock show where they are. A
-day that has 23 or 25 hours is drawn as one of 24: what is shown is what a clock on the wall would say.
+The days are dates, beginning with that of `now`, so that single dates and clock changes are shown on their day. A day
+of 23 or 25 hours is drawn with 24: the grid shows local time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class GridDay:
-    """A day, and its quiet stretches as (from, to) in minutes of the clock."""
+    """A day, and its quiet stretches as (from, to) in minutes of local time."""
 
     day: date
     stretches: tuple[tuple[int, int], ...]
@@ -46,7 +46,7 @@ class Grid:
 
 
 def week_of(quiet: QuietHours, now: datetime) -> Grid:
-    """Seven days from that of `now`, by the clock of the first window."""
+    """Return seven days beginning with that of `now`, in the zone of the first window."""
     zone: tzinfo = quiet.windows[0].zone if quiet.windows else UTC
     first = now.astimezone(zone).date()
     days = tuple(_day(quiet, first + place * _DAY, zone) for place in range(DAYS))
@@ -74,7 +74,7 @@ def _minute(at: int, zone: tzinfo) -> int:
 
 
 def in_words(window: Mapping[str, Any]) -> str:
-    """'Monday to Friday, 22:00 to 06:00 in Europe/Kyiv'."""
+    """Return a window as text: 'Monday to Friday, 22:00 to 06:00 in Europe/Kyiv'."""
     days = _days(window.get("weekdays", []))
     dates = ", ".join(window.get("dates", []))
     on = " and on ".join(part for part in (days, dates) if part)
@@ -88,7 +88,7 @@ def in_words(window: Mapping[str, Any]) -> str:
 
 
 def _days(weekdays: Sequence[int]) -> str:
-    """Neighbours from Monday on are drawn together."""
+    """Return weekdays as text, with consecutive days from Monday on as a range."""
     places = [place for place, weekday in enumerate(ORDER) if weekday in weekdays]
     if len(places) == DAYS:
         return "every day"

@@ -1,8 +1,8 @@
-"""A year of verdicts, a day at a time: how many occurrences succeeded, failed, were skipped, missed or coalesced.
+"""A year of verdicts by day: the number of occurrences that succeeded, failed, were skipped, missed or coalesced.
 
-It is read from the ledger with bounds: the latest MOST_RUNS runs, the latest MOST_SPANS spans, and what pruning
-has kept of older days. Days that lie before what was read are `unread`: what they show may not be all, and where they
-show nothing they are not empty, but not known here. `runs_since` and `spans_since` say from when on each is whole.
+The read is bounded: the latest MOST_RUNS runs, the latest MOST_SPANS spans, and the counts that pruning has kept of
+older days. Days before that are `unread`: their counts may be incomplete, and a day without counts is unknown rather
+than empty. `runs_since` and `spans_since` are the instants from which on each is complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BAD: Final = ("failed", "abandoned", "unknown")
 
 @dataclass(slots=True)
 class Day:
-    """One day. `parts` are verdicts of stretches over several days, of which the share of this day is not counted."""
+    """One day. `parts` are the verdicts of spans over several days, whose share of this day is not counted."""
 
     date: date
     counts: Counter[str] = field(default_factory=Counter)
@@ -41,7 +41,7 @@ class Day:
 
     @property
     def look(self) -> str:
-        """How it is drawn: bad, some (bad among good), miss, ok, skip, kept, out or none."""
+        """The style of the day: bad, some (bad among good), miss, ok, skip, kept, out or none."""
         bad = any(self.counts[word] for word in _BAD)
         if bad:
             return "some" if self.counts["succeeded"] else "bad"
@@ -56,8 +56,8 @@ class Day:
         return "out" if self.unread else "none"
 
     @property
-    def told(self) -> str:
-        """For people: what the day holds."""
+    def label(self) -> str:
+        """The counts of the day, as text."""
         said = [f"{self.counts[word]} {word}" for word in _WORDS if self.counts[word]]
         said += [f"part of a stretch that was {word}" for word in sorted(self.parts)]
         if self.counts["kept"]:
@@ -94,20 +94,20 @@ class Year:
 
     @property
     def bounds(self) -> list[str]:
-        """In words, what was not read; for whoever may take the calendar for the whole."""
-        told = []
+        """The parts of the year that were not read, as text, so that the calendar is not taken for complete."""
+        unread_parts = []
         if self.runs_since is not None:
-            told.append(
+            unread_parts.append(
                 f"runs before the latest {MOST_RUNS:,}, which reach back to {self.runs_since:%d %b %Y %H:%M} UTC"
             )
         if self.spans_since is not None:
             since = f"{self.spans_since:%d %b %Y %H:%M} UTC"
-            told.append(f"stretches that were skipped, missed or coalesced before {since}, of which there are many")
-        return told
+            unread_parts.append(f"skipped, missed or coalesced stretches before {since}, of which there are many")
+        return unread_parts
 
 
 class _Rows(NamedTuple):
-    """What is read for a year in one transaction; `runs_since` and `spans_since` are 0 where all of it was read."""
+    """The rows of a year, read in one transaction; `runs_since` and `spans_since` are 0 if all were read."""
 
     runs: list[Run]
     runs_since: int
@@ -117,7 +117,7 @@ class _Rows(NamedTuple):
 
 
 async def year_of(store: Ledger, sid: int, timezone: str, now: datetime, since: datetime) -> Year:
-    """The year up to `now` by the calendar of the zone; days before `since`, when the schedule began, are empty."""
+    """Return the year up to `now` by the calendar of the zone; days before `since`, its creation, are empty."""
     zone = _zone(timezone)
     today = now.astimezone(zone).date()
     first = today - timedelta(days=today.weekday() + 7 * (_WEEKS - 1))
@@ -153,7 +153,7 @@ async def _read(store: Ledger, sid: int, begin: int, now: int) -> _Rows:
 
 
 async def _latest_runs(store: Ledger, sid: int, begin: int) -> tuple[list[Run], int]:
-    """The latest runs, and the instant up to which they were read; 0 where all of the year were."""
+    """Return the latest runs, and the instant back to which they were read; 0 if all of the year were."""
     runs: list[Run] = []
     while len(runs) < MOST_RUNS:
         block = await store.history.past_runs([sid], key_of(runs[-1]) if runs else None, _BLOCK)
@@ -164,7 +164,7 @@ async def _latest_runs(store: Ledger, sid: int, begin: int) -> tuple[list[Run], 
 
 
 async def _latest_spans(store: Ledger, sid: int, begin: int, now: int) -> tuple[list[Span], int]:
-    """The spans of the year, and 0; of too many the latest, and the instant from which on they are whole."""
+    """Return the spans of the year, and 0; of too many, the latest and the instant since which they are complete."""
     found = await store.history.spans(sid, begin, now, MOST_SPANS + 1, newest_first=True)
     if len(found) <= MOST_SPANS:
         return found, 0

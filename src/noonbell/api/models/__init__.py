@@ -1,5 +1,5 @@
-"""What the API takes and gives, as models: one module for each kind of thing.
+"""The models of the API's requests and responses: one module for each kind of resource.
 
-What is given is strict (no text where a number belongs, no field that is not known), and says what a single field may
-be. Whether fields make sense together is for the library, whose complaints come back in the same shape.
+Requests are strict (no text in place of a number, no unknown field), and each field is validated by itself. The
+library checks whether the fields make sense together; its errors are returned in the same format.
 """

@@ -1,4 +1,4 @@
-"""The two sorts of models, pages of things, and the types that many of them share."""
+"""The base classes of requests and responses, pages, and the types that many models share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 LARGEST_PAGE: Final = 1_000
 
-# What can stand in a path, a log line and any database: everything but control characters.
+# Valid in a path, a log line and any database: everything but control characters.
 PLAIN: Final = r"^[^\u0000-\u001f\u007f]+$"
 Name = Annotated[str, Field(min_length=1, max_length=500, pattern=PLAIN)]
 ShortName = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
@@ -25,7 +25,7 @@ def _seconds(value: Any) -> Any:
 
 
 Lasting = Annotated[float, BeforeValidator(_seconds)]
-"""A duration of the library, told in seconds."""
+"""A duration of the library, in seconds."""
 
 
 def _nothing() -> None:
@@ -33,7 +33,7 @@ def _nothing() -> None:
 
 
 def left_out(**facts: Any) -> Any:
-    """A field that may be left out, and is not null."""
+    """Declare a field that may be left out, but is not null."""
     return Field(default_factory=_nothing, **facts)
 
 
@@ -41,11 +41,11 @@ ListOf = Annotated[list[T], FailFast()]
 """A list that is checked up to its first wrong element."""
 
 DEEPEST: Final = 100
-"""So deep may lists and objects lie within each other, given or told: much deeper cannot be written as JSON."""
+"""The deepest nesting of lists and objects in requests and responses: much deeper cannot be written as JSON."""
 
 
 def _is_deep(value: Any, most: int = DEEPEST) -> bool:
-    """Level by level, because a recursion would fall into what it looks for."""
+    """Check level by level: a recursion would itself fail on a value that is too deep."""
     level = [value]
     for _ in range(most):
         level = [
@@ -82,12 +82,12 @@ ShallowObject = Annotated[dict[str, Any], BeforeValidator(_cut_deep)]
 
 @cache
 def _names(model: type[BaseModel]) -> frozenset[str]:
-    """The fields of a model as they are sent."""
+    """Return the names of a model's fields as they are sent."""
     return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
 class _Known(BaseModel):
-    """A model that is refused at its first unknown field: thousands of errors are of no use."""
+    """A model whose validation stops at the first unknown field: thousands of errors are of no use."""
 
     @model_validator(mode="before")
     @classmethod
@@ -100,29 +100,29 @@ class _Known(BaseModel):
 
 
 class RequestBody(_Known):
-    """What somebody sends."""
+    """The body of a request."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     def given(self) -> dict[str, Any]:
-        """The fields that were sent, as plain values; what was left out is not among them."""
+        """Return the fields that were sent, as plain values, without those that were left out."""
         return self.model_dump(exclude_unset=True, by_alias=True)
 
 
 class QueryParams(_Known):
-    """The query of a request: texts that are read as what they stand for. An unknown one is an error."""
+    """The query of a request: texts that are converted to their types. An unknown parameter is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class ResponseBody(BaseModel):
-    """What is answered; made from the records of the library by their attributes."""
+    """The body of a response, made from the attributes of a library record."""
 
     model_config = ConfigDict(from_attributes=True)
 
 
 class PageOf(ResponseBody, Generic[T]):
-    """Some of a list. `next_cursor` is the `cursor` of what comes after, null at the end."""
+    """A page of a list. `next_cursor` is the `cursor` of the next page, null at the end."""
 
     items: list[T]
     next_cursor: str | None = None

@@ -15,7 +15,7 @@ LARGEST_FILE: Final = 256 * 1024
 
 
 class PreviewRequest(RequestBody):
-    """When something would fire: a `text` in English or cron, or a `type` and a `spec`."""
+    """A schedule to preview: a `text` in English or cron, or a `type` and a `spec`."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"text": "every weekday at 9am in Kyiv", "count": 5}]},
@@ -24,13 +24,13 @@ class PreviewRequest(RequestBody):
     text: Text = left_out(examples=["every weekday at 9am"])
     type: Type = left_out()
     spec: Spec = left_out()
-    timezone: Zone = Field(default="UTC", description="An IANA zone, where the text names none.")
+    timezone: Zone = Field(default="UTC", description="An IANA zone, if the text names none.")
     dst: Dst = "literal"
     count: int = Field(default=5, ge=1, le=100)
 
 
 class SurpriseResponse(ResponseBody):
-    """A day of the coming year on which a clock change bends the schedule."""
+    """A day of the coming year on which a clock change affects the schedule."""
 
     date: str
     kind: Literal["twice", "skipped", "moved", "remark"]
@@ -44,7 +44,7 @@ class FireResponse(ResponseBody):
 
 
 class PreviewResponse(ResponseBody):
-    """What was understood. `fields` are those that POST /schedules takes."""
+    """A preview of a schedule. `fields` can be sent to POST /schedules as they are."""
 
     type: Type
     spec: str
@@ -57,7 +57,7 @@ class PreviewResponse(ResponseBody):
 
 
 class WhyResponse(ResponseBody):
-    """Why a schedule did or did not run: a paragraph, and the facts that it is made of."""
+    """The explanation of why a schedule did or did not run: a paragraph, and its facts."""
 
     text: str
     facts: dict[str, Any]
@@ -71,7 +71,7 @@ class ProblemFound(ResponseBody):
 
 
 class VerifyResponse(ResponseBody):
-    """What was looked at, and what is wrong with it. `next_cursor` goes on where not all schedules were looked at."""
+    """The extent of the check, and the problems found. `next_cursor` continues if schedules are left to check."""
 
     whole: bool
     schedules: int
@@ -106,12 +106,12 @@ class FileRequest(RequestBody):
     format: Literal["toml", "yaml"] = "toml"
     name: str = left_out(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="Whose schedules these are, where the text names none.",
+        description="The owner of the schedules, if the text names none.",
     )
 
 
 class ApplyRequest(FileRequest):
-    """A file to be applied. With the `fingerprint` of a plan it is refused where the plan would be another by now."""
+    """A file to apply. With the `fingerprint` of a plan, it is refused if the current plan is a different one."""
 
     fingerprint: str = left_out(min_length=1, max_length=100)
     allow_delete: bool = False
@@ -133,7 +133,7 @@ class PlanItem(ResponseBody):
 
 
 class PlanResponse(ResponseBody):
-    """What a file would change. `words` say what it means for the coming weeks."""
+    """The changes that a file would make. `words` describe the effect on the coming weeks."""
 
     name: str
     managed_by: str

@@ -29,7 +29,7 @@ SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 
 
 class WindowRequest(RequestBody):
-    """A stretch of the day that is quiet, on weekdays (0 is Sunday) or on single dates."""
+    """A quiet time of the day, on weekdays (0 is Sunday) or on single dates."""
 
     model_config = ConfigDict(populate_by_name=False)
 
@@ -128,7 +128,7 @@ class Found(ResponseBody):
 
 
 class SecretRequest(RequestBody):
-    """A value goes in and never comes out again."""
+    """The value of a secret. It can be written and never read back."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"value": "a-token-of-some-service"}]})
 
@@ -136,7 +136,7 @@ class SecretRequest(RequestBody):
 
 
 class SecretResponse(ResponseBody):
-    """What may be shown of a secret: everything but its value."""
+    """A secret without its value."""
 
     name: str
     version: int
@@ -154,13 +154,13 @@ class RotationResponse(ResponseBody):
 
 
 class OverlapRequest(RequestBody):
-    """How long the old key signs on beside the new one."""
+    """The time for which the old key keeps signing beside the new one."""
 
     overlap_seconds: float = Field(default=86_400, ge=0, le=30 * 86_400, allow_inf_nan=False)
 
 
 class SigningKeyResponse(ResponseBody):
-    """A key that signs requests; whoever receives them has to be given it. `until` is when it stops signing."""
+    """A key that signs requests; the receiver needs it to verify them. `until` is when it stops signing."""
 
     key: str
     created_at: datetime | None = None
@@ -178,11 +178,11 @@ RuleEvent = Literal["failed", "succeeded", "recovered", "late", "missed", "slow"
 
 
 class ChannelChanges(RequestBody):
-    """A `config` replaces the whole one, with its secrets."""
+    """The fields of a channel to change. `config` replaces the whole one, including its secrets."""
 
     name: ShortName = left_out()
     config: dict[str, Any] = left_out()
-    most_per_minute: Annotated[int, Field(ge=1, le=10_000)] | None = left_out(description="null: without a limit.")
+    most_per_minute: Annotated[int, Field(ge=1, le=10_000)] | None = left_out(description="null: no limit.")
     enabled: bool = left_out()
 
 
@@ -202,7 +202,7 @@ class ChannelRequest(ChannelChanges):
 
 
 class ChannelResponse(ResponseBody):
-    """A channel. A value of `config` that is secret shows as ***, or as the reference that somebody wrote."""
+    """A channel. A secret value of `config` is shown as ***, or as the reference to a secret that was written."""
 
     channel_id: str
     name: str
@@ -219,7 +219,7 @@ ChannelPage = PageOf[ChannelResponse]
 
 
 class Tested(ResponseBody):
-    """Whether a test notice arrived, and what the other side said to it, or why it did not."""
+    """The result of a test notice: the receiver's answer, or why it was not delivered."""
 
     delivered: bool
     answer: str
@@ -232,8 +232,8 @@ class RuleChanges(RequestBody):
     schedule_id: ScheduleId | None = left_out()
     monitor_id: MonitorId | None = left_out()
     tag: Tag | None = left_out()
-    late_seconds: Seconds | None = left_out(description="From when on a run is late; with the event late.")
-    slow_seconds: Seconds | None = left_out(description="From when on a run is slow; with the event slow.")
+    late_seconds: Seconds | None = left_out(description="The threshold of the event late.")
+    slow_seconds: Seconds | None = left_out(description="The threshold of the event slow.")
     window_seconds: float = left_out(ge=0, le=7 * 86_400, allow_inf_nan=False)
     title: str | None = left_out(max_length=200)
     text: str | None = left_out(max_length=4_000)
@@ -305,7 +305,7 @@ class OpenRunResponse(ResponseBody):
 
 
 class MonitorResponse(ResponseBody):
-    """A heartbeat monitor. Whoever has the path of its pings may ping; it opens nothing else."""
+    """A heartbeat monitor. The path of its pings is a credential for pinging, and for nothing else."""
 
     monitor_id: str
     name: str
@@ -326,7 +326,7 @@ class MonitorResponse(ResponseBody):
     last_kind: str | None
     pings: int
     flips: int
-    ping_path: str | None = Field(description="Where it is pinged; null for a key that may only read.")
+    ping_path: str | None = Field(description="The path of its pings; null for a key that may only read.")
     created_at: datetime
     updated_at: datetime
     version: int

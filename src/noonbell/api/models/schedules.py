@@ -1,4 +1,4 @@
-"""Schedules and what is told of them: occurrences, previews, runs, statistics."""
+"""Schedules and their occurrences, previews, runs and statistics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Spec = Text | int
 
 
 class RetryRequest(RequestBody):
-    """How often a run that fails is attempted, and how long it waits before each further attempt."""
+    """The retry policy: how often a failing run is attempted, and the delay before each further attempt."""
 
     attempts: int | None = Field(default=1, ge=1, description="All attempts counted; null: without end.")
     delay_seconds: Seconds = 5
@@ -50,7 +50,7 @@ class RetryRequest(RequestBody):
 
 
 class ActionRequest(RequestBody):
-    """What a run does. The further fields depend on the kind: see docs/actions.md."""
+    """The action of a run. The further fields depend on the kind: see docs/actions.md."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -62,7 +62,7 @@ class ActionRequest(RequestBody):
 
 
 class ScheduleChanges(RequestBody):
-    """The fields of a schedule that can be changed; what is left out stays as it is."""
+    """The fields of a schedule to change; a field that is left out keeps its value."""
 
     name: Name = left_out(description="Unique among the schedules of one owner.")
     type: Type = left_out(description="Cannot be changed; a schedule of another type is another one.")
@@ -71,11 +71,9 @@ class ScheduleChanges(RequestBody):
     )
     timezone: Zone = left_out(description="An IANA zone.", examples=["Europe/Kyiv"])
     enabled: bool = left_out()
-    catch_up_policy: CatchUp = left_out(
-        description="What happens to occurrences that were missed: no engine polled in time."
-    )
+    catch_up_policy: CatchUp = left_out(description="How missed occurrences are handled: no engine polled in time.")
     catch_up_cap: int = left_out(ge=1, le=1_000)
-    overlap: Overlap = left_out(description="What becomes of occurrences that come during a run.")
+    overlap: Overlap = left_out(description="How occurrences during a run are handled.")
     retry: RetryRequest = left_out()
     retry_vs_new: Literal["finish", "preempt"] = left_out()
     dst: Dst = left_out()
@@ -112,8 +110,8 @@ class ScheduleCreate(ScheduleChanges):
         }
     )
 
-    schedule_id: ScheduleId = left_out(description="Chosen once; made up where it is left out.")
-    text: Text = left_out(description="When, in English: in place of type and spec.", examples=["every 15 minutes"])
+    schedule_id: ScheduleId = left_out(description="Cannot be changed; generated if left out.")
+    text: Text = left_out(description="The time in English, instead of type and spec.", examples=["every 15 minutes"])
     action: ActionRequest
 
 
@@ -142,7 +140,7 @@ class RetryResponse(ResponseBody):
 
 
 class ScheduleResponse(ResponseBody):
-    """A schedule as it stands. `understood` tells how a spec was read that was typed in another way."""
+    """A schedule. `understood` is the interpretation of a `text` in English or cron."""
 
     schedule_id: str
     name: str
@@ -198,14 +196,14 @@ class Changed(ResponseBody):
 
 
 class TriggerRequest(RequestBody):
-    """How a run is asked for."""
+    """The options of a manual run."""
 
-    queue: bool = Field(default=False, description="While a run is under way: start after it, instead of a 409.")
+    queue: bool = Field(default=False, description="If a run is in progress: start after it, instead of a 409.")
     retry: bool = Field(default=True, description="false: attempt it once, whatever the schedule's retry policy.")
 
 
 class Triggered(ResponseBody):
-    """The run that was asked for; GET /runs/{run_id} tells how it goes."""
+    """The run that was started; GET /runs/{run_id} returns its state."""
 
     run_id: str
     warnings: list[str] = Field(default=[], description="Why it may not start: no engine is up, for example")
@@ -222,7 +220,7 @@ class AttemptResponse(ResponseBody):
 
 
 class OccurrenceResponse(ResponseBody):
-    """One nominal firing time and what became of it."""
+    """A nominal firing time and its verdict."""
 
     scheduled_for: datetime
     verdict: Literal["fired", "skipped", "missed", "coalesced", "pending"]
@@ -245,7 +243,7 @@ class UpcomingList(ResponseBody):
 
 
 class RunResponse(ResponseBody):
-    """A run. `state` is its outcome, or where it stands: queued, running, waiting."""
+    """A run. `state` is its outcome, or its current state: queued, running, waiting."""
 
     run_id: str
     schedule_id: str
@@ -286,7 +284,7 @@ class LastFailureResponse(ResponseBody):
 
 
 class StatisticsResponse(ResponseBody):
-    """What the latest runs of a schedule add up to."""
+    """Statistics over the latest runs of a schedule."""
 
     schedule_id: str
     runs: int

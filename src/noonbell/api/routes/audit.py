@@ -14,7 +14,7 @@ from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import Name, PageOf, QueryParams
 from noonbell.api.models.resources import AuditResponse
-from noonbell.api.paging import DEFAULT_LIMIT, AuditCursor, Instant, Limit, told
+from noonbell.api.paging import DEFAULT_LIMIT, AuditCursor, Instant, Limit, as_page
 from noonbell.schedules.arguments import Order
 from noonbell.schedules.audits import dated
 from noonbell.schedules.records import Page
@@ -46,7 +46,7 @@ async def list_audit(service: Serving, caller: Reading, asked: Annotated[Filters
         cursor=asked.cursor, limit=asked.limit, order=asked.order,
     )  # fmt: skip
     items = [msgspec.structs.replace(one, detail=dated(one.detail, _iso)) for one in page.items]
-    found = told(AuditResponse, Page(items, page.next_cursor))
+    found = as_page(AuditResponse, Page(items, page.next_cursor))
     if not caller.may("write"):
         for one in found.items:
             one.detail = without_credentials(one.detail)

@@ -12,7 +12,7 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
-from noonbell.api.idempotency import told as answered
+from noonbell.api.idempotency import as_answer as answered
 from noonbell.api.models.base import PageOf
 from noonbell.api.models.resources import (
     ChannelChanges,
@@ -22,7 +22,7 @@ from noonbell.api.models.resources import (
     SigningKeysResponse,
     Tested,
 )
-from noonbell.api.paging import ById, told
+from noonbell.api.paging import ById, as_page
 from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
 from noonbell.errors import ChannelInvalidError, ChannelNotFoundError, DeliveryError
@@ -34,7 +34,7 @@ ChannelInPath = Annotated[str, Path(alias="channel_id", pattern=r"^[A-Za-z0-9][A
 
 
 async def _find(service: Service, caller: Caller, channel_id: str) -> Channel:
-    """A channel of another team is as one that is not there."""
+    """Return a channel; one of another team counts as not found."""
     found = await service.channels.get(channel_id)
     if found.team != caller.team:
         raise ChannelNotFoundError(channel_id)
@@ -44,7 +44,7 @@ async def _find(service: Service, caller: Caller, channel_id: str) -> Channel:
 @router.get("/channels", summary="List channels")
 async def list_channels(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[ChannelResponse]:
     page = await service.channels.list(team=caller.team, cursor=asked.cursor, limit=asked.limit)
-    return told(ChannelResponse, page)
+    return as_page(ChannelResponse, page)
 
 
 @router.post(
@@ -115,7 +115,7 @@ async def delete_channel(
 
 @router.post("/channels/{channel_id}/test", summary="Send a test notice", responses=problems(404, 409))
 async def send_test_notice(service: Serving, caller: Writing, channel_id: ChannelInPath) -> Tested:
-    """Past all limits. The answer says whether it arrived, and what the other side said or why not."""
+    """Sends a notice past all limits. The response contains the receiver's answer, or why delivery failed."""
     await _find(service, caller, channel_id)
     try:
         return Tested(delivered=True, answer=await schedules_of(service, caller).channels.test(channel_id))
@@ -125,7 +125,7 @@ async def send_test_notice(service: Serving, caller: Writing, channel_id: Channe
 
 @router.get("/channels/{channel_id}/signing-keys", summary="The keys that sign", responses=problems(404, 409))
 async def channel_signing_keys(service: Serving, caller: Writing, channel_id: ChannelInPath) -> SigningKeysResponse:
-    """For whoever receives what a webhook is sent, newest first."""
+    """The keys with which the receiver of a webhook verifies requests, newest first."""
     await _find(service, caller, channel_id)
     found = await schedules_of(service, caller).channels.signing_keys(channel_id)
     return SigningKeysResponse(items=[SigningKeyResponse(key=key) for key in found])

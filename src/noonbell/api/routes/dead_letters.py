@@ -11,7 +11,7 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import Name, PageOf, QueryParams
 from noonbell.api.models.resources import DeadLetterResponse, Found, NumbersRequest
-from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, told
+from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, as_page
 from noonbell.api.problems import problems
 
 router = api_router("dead letters")
@@ -28,12 +28,12 @@ async def list_dead_letters(
     service: Serving, caller: Reading, asked: Annotated[Filters, Query()]
 ) -> PageOf[DeadLetterResponse]:
     page = await schedules_of(service, caller).dead_letters(asked.schedule_id, cursor=asked.cursor, limit=asked.limit)
-    return told(DeadLetterResponse, page)
+    return as_page(DeadLetterResponse, page)
 
 
 @router.post("/dead-letters/revive", summary="Deliver dead letters again")
 async def revive_dead_letters(service: Serving, caller: Writing, given: NumbersRequest) -> Found:
-    """They go to the end of their streams. The answer says how many there were."""
+    """The messages are appended to their streams. The response contains their number."""
     found = await schedules_of(service, caller).revive_dead_letters(given.numbers)
     service.events.nudge()
     return Found(found=found)

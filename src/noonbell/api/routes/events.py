@@ -6,13 +6,13 @@
     event: run
     data: {"run_id": "…", "schedule_id": "…", "state": "succeeded", …}
 
-Each kind of event is told in `schedules/live.py`. A client that comes back with `Last-Event-ID` gets what it missed, or
-a `reset` where that is not known any more. A line of comment every 15 seconds keeps the connection alive. A client that
-does not read is cut off after a while: nothing is kept for it, and it loses nothing that it cannot look up.
+`schedules/live.py` describes each kind of event. A client that reconnects with `Last-Event-ID` gets the events it
+missed, or a `reset` if they are no longer buffered. A comment line every 15 seconds keeps the connection alive. A
+client that does not read is disconnected after a timeout: nothing is buffered for it, and it can query what it missed.
 
-A stream does not outlive the right to it: every few seconds the key (or the session of the dashboard) is looked at
-again, and the stream ends where it was revoked, has expired or is another team's by now. Each key, each user and each
-team has its share of the streams, so that nobody can take them all.
+A stream ends with the right to it: every few seconds the key (or the session of the dashboard) is checked again, and
+the stream ends if it was revoked, has expired or now belongs to another team. The number of streams is limited for each
+key, each user and each team, so that no caller can take them all.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ MOST_OF_TEAM: Final = 200
 MOST_OF_ONE: Final = 20  # of a key, or of a user
 SEND_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 15.0
-ASK_SECONDS: Final = 5.0  # how often it is asked whether a stream may go on
+ASK_SECONDS: Final = 5.0  # between two checks of whether a stream may continue
 
 LastEventId = Annotated[
-    str | None, Header(alias="Last-Event-ID", max_length=100, description="Go on after the event of this id.")
+    str | None, Header(alias="Last-Event-ID", max_length=100, description="Continue after the event with this id.")
 ]
 Asking = Callable[[], Awaitable[Caller | None]]
 
 
 class Places:
-    """How many streams are open, for each caller, each team and together."""
+    """The number of open streams: of each caller, of each team and in total."""
 
     def __init__(self) -> None:
         self._taken: Counter[tuple[str, str]] = Counter()
 
     @contextmanager
     def taken(self, caller: Caller) -> Iterator[None]:
-        """A place while this lasts; 429 where the caller's share is used up, 503 where all places are."""
+        """Take a place for the time of the block; raise 429 at the caller's or team's limit, 503 at the total one."""
         shares = {("caller", caller.actor): MOST_OF_ONE, ("team", caller.team): MOST_OF_TEAM, ("all", ""): MOST_READERS}
         for (kind, name), most in shares.items():
             if self._taken[kind, name] >= most:
                 whose = {"caller": "with this key or login", "team": "in this team", "all": "here"}[kind]
                 detail = f"{most} streams of events are open {whose}, and more are not allowed; close one of them"
-                status, told = (503, "busy") if kind == "all" else (429, "too-many-streams")
-                raise ProblemError(status, detail, kind=told, headers={"Retry-After": "30"})
+                status, problem_kind = (503, "busy") if kind == "all" else (429, "too-many-streams")
+                raise ProblemError(status, detail, kind=problem_kind, headers={"Retry-After": "30"})
         self._taken.update(shares.keys())
         try:
             yield
@@ -110,7 +110,7 @@ class EventStream(Response):
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
-        with self._places.taken(self._caller):  # before anything is sent: a refusal is an answer of its own
+        with self._places.taken(self._caller):  # before anything is sent, so that a refusal is an error response
             await self._stream(receive, send)
 
     async def _stream(
@@ -139,13 +139,13 @@ class EventStream(Response):
             await asyncio.gather(*ends, return_exceptions=True)
 
     async def _refused(self) -> None:
-        """Returns when the caller may not read any more."""
+        """Return when the caller may not read any more."""
         while True:
             await asyncio.sleep(self._ask_seconds)
             try:
                 caller = await self._ask()
             except StoreError:
-                continue  # where the store cannot be asked, there is nothing new to be told either
+                continue  # while the store does not answer, there are no new events either
             if caller is None or caller.team != self._caller.team or not caller.may("read"):
                 return
 
@@ -175,7 +175,7 @@ def written(event: LiveEvent) -> str:
 @router.get(
     "/events",
     status_code=200,
-    summary="Follow what changes",
+    summary="Stream of changes",
     response_class=EventStream,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **problems(503)},
 )
@@ -194,7 +194,7 @@ async def follow_events(
 async def stream_for(
     request: Request, service: Service, caller: Caller, ask: Asking, last_event_id: str | None
 ) -> EventStream:
-    """The events of the caller's team; `ask` tells who the caller is by now, and is asked again and again."""
+    """Return the events of the caller's team; `ask` authenticates the caller again every few seconds."""
     state = request.app.state
     if not hasattr(state, "event_places"):
         state.event_places = Places()

@@ -1,7 +1,7 @@
-"""`why` and `verify`: the ledger explained and proved, a bounded part at a time.
+"""`why` and `verify`: explain and check the ledger, a bounded part at a time.
 
-`verify` looks at schedules page by page and at the last day unless told otherwise, so that a request ends; the command
-`noonbell verify` proves a whole ledger.
+`verify` checks schedules page by page, by default over the last day, so that a request is bounded; the command
+`noonbell verify` checks a whole ledger.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Moment(QueryParams):
 
 
 class Stretch(QueryParams):
-    """At most 31 days; the last day unless told otherwise."""
+    """A time range of at most 31 days; by default the last day."""
 
     start: Instant | None = None
     end: Instant | None = None
@@ -55,7 +55,7 @@ class Pages(Stretch):
     cursor: NumberCursor | None = None
 
 
-@router.get("/schedules/{schedule_id}/why", summary="Why it did or did not run", responses=problems(404))
+@router.get("/schedules/{schedule_id}/why", summary="Why a schedule did or did not run", responses=problems(404))
 async def why_it_ran(
     service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
     asked: Annotated[Moment, Query()],
@@ -67,31 +67,31 @@ async def why_it_ran(
     return WhyResponse(text=answer.text, facts=answer.facts)
 
 
-@router.get("/schedules/{schedule_id}/verify", summary="Prove that nothing is lost", responses=problems(404))
+@router.get("/schedules/{schedule_id}/verify", summary="Verify a schedule", responses=problems(404))
 async def verify_schedule(
     service: Serving, caller: Reading, declared: Declared, schedule_id: ScheduleInPath,
     asked: Annotated[Stretch, Query()],
 ) -> VerifyResponse:  # fmt: skip
-    """Every occurrence of the stretch has one verdict, and every run its occurrence."""
+    """Checks that every occurrence of the time range has one verdict, and every run its occurrence."""
     sid = await _sid(service, declared, caller.team, schedule_id)
     start, end = _stretch(asked, service.clock.now())
     report = await verify_schedules(service.store, [sid], from_at=instant(start), to_at=instant(end))
-    return _told(report, start, end)
+    return _verify_response(report, start, end)
 
 
-@router.get("/verify", summary="Prove it for all schedules, page by page")
+@router.get("/verify", summary="Verify all schedules, page by page")
 async def verify_page(service: Serving, caller: Reading, asked: Annotated[Pages, Query()]) -> VerifyResponse:
-    """Some schedules of the team at a time; `next_cursor` is null when all have been looked at."""
+    """Checks a page of the team's schedules; `next_cursor` is null when all have been checked."""
     start, end = _stretch(asked, service.clock.now())
     wanted = ScheduleFilter(team=caller.team)
     found = await service.store.schedules.find(wanted, int(asked.cursor or 0), asked.limit + 1)
     sids = [stored.sid for stored in found[: asked.limit]]
     report = await verify_schedules(service.store, sids, from_at=instant(start), to_at=instant(end))
-    return _told(report, start, end, str(sids[-1]) if len(found) > asked.limit else None)
+    return _verify_response(report, start, end, str(sids[-1]) if len(found) > asked.limit else None)
 
 
 async def _sid(service: Service, declared: DeclaredTasks, team: str, schedule_id: str) -> int:
-    """The number of a schedule, of one that was deleted too."""
+    """Return the number of a schedule, also of a deleted one."""
     history = await service.store.history.find(schedule_id)
     if history is not None and history.team == team:
         return history.sid
@@ -112,7 +112,7 @@ def _stretch(asked: Stretch, now: int) -> tuple[datetime, datetime]:
 
 
 async def _here(service: Serving, declared: Declared, team: str, schedule_id: str) -> datetime:
-    """Now, in the zone of a schedule; in UTC where it was deleted."""
+    """Return the current time in the zone of a schedule; in UTC if it was deleted."""
     row = await declared.find(team, schedule_id)
     found = [] if row is not None else await service.store.schedules.find(ScheduleFilter(schedule_ids=[schedule_id]))
     zone = str(row["timezone"]) if row is not None else found[0].columns.timezone if found else "UTC"
@@ -120,7 +120,7 @@ async def _here(service: Serving, declared: Declared, team: str, schedule_id: st
 
 
 def _moment(text: str, here: datetime) -> datetime:
-    written = re.sub(r"(\d) (\d\d:\d\d)$", r"\1+\2", text)  # a plus that nobody escaped
+    written = re.sub(r"(\d) (\d\d:\d\d)$", r"\1+\2", text)  # an unescaped plus
     right = (
         "must be an ISO 8601 time between 1970 and 9997, such as 2026-11-01T09:30 or 2026-11-01T09:30:00Z, or English, "
         'such as "yesterday at 9"'
@@ -136,7 +136,7 @@ def _moment(text: str, here: datetime) -> datetime:
     return at
 
 
-def _told(report: Report, start: datetime, end: datetime, next_cursor: str | None = None) -> VerifyResponse:
+def _verify_response(report: Report, start: datetime, end: datetime, next_cursor: str | None = None) -> VerifyResponse:
     return VerifyResponse(
         whole=report.clean,
         schedules=report.schedules,

@@ -1,4 +1,4 @@
-"""Whether the service lives, and whether it is ready: for those who watch over processes. No key is needed."""
+"""Liveness and readiness of the service, for process supervisors and load balancers. No key is required."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """What stands in the way, where something does."""
+    """The readiness of the service, and the state of each part."""
 
     ready: bool
     store: Literal["ok", "failing"] = Field(description="Whether the database answers")
@@ -33,14 +33,14 @@ class Readiness(BaseModel):
     stopping: bool = False
 
 
-@router.get("/healthz", summary="The process lives")
+@router.get("/healthz", summary="Liveness: the process responds")
 async def healthz() -> Health:
     return Health()
 
 
-@router.get("/readyz", summary="The service can do its work", responses={503: {"model": Readiness}})
+@router.get("/readyz", summary="Readiness: the service can work", responses={503: {"model": Readiness}})
 async def readyz(service: Serving, response: Response) -> Readiness:
-    """503 while it starts or stops, while its database does not answer, or while no engine polls."""
+    """503 while the service starts or stops, its database does not answer, or no engine polls."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await service.access.list_teams(limit=1)

@@ -1,4 +1,4 @@
-"""Which engines are alive, what they have in hand, and since when their lanes are up."""
+"""The live engines, their runs in flight, and since when their lanes are up."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from noonbell.core.presence import EngineRecord
 router = api_router("health")
 
 
-@router.get("/instances", summary="The engines that are alive")
+@router.get("/instances", summary="The live engines")
 async def list_instances(
     service: Serving, caller: Reading, asked: Annotated[ByText, Query()]
 ) -> PageOf[InstanceResponse]:
-    """By lane, and by the time at which they joined."""
+    """Engines by lane, and by the time at which they joined."""
     now = service.clock.now()
     engines = (await service.store.engines.members(now)).alive
     found, next_cursor = page_of(engines, _place, asked)
@@ -52,5 +52,5 @@ async def list_instances(
 
 
 def _place(one: EngineRecord) -> str:
-    """Where an engine stands in the list; its name is for the operator alone, so a digest stands for it."""
+    """Return the sort key of an engine; its name is for the operator alone, so the key has a digest of it."""
     return f"{one.lane} {one.joined_at:020d}.{hashlib.sha256(one.instance.encode()).hexdigest()[:12]}"

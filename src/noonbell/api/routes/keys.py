@@ -1,6 +1,6 @@
-"""API keys of the caller's team. A key is shown once, when it is made; what is listed cannot be used.
+"""API keys of the caller's team. A key is returned once, when it is created; lists do not contain it.
 
-Those who look after teams make the first key of a team, by naming it.
+A key that manages teams creates the first key of another team, by naming the team.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ router = api_router("keys")
 KeyInPath = Annotated[str, Path(alias="key_id", pattern=r"^[a-z0-9]{1,64}$")]
 
 
-@router.get("/caller", summary="Who the key of this request stands for")
-async def caller_told(caller: Reading) -> CallerResponse:
+@router.get("/caller", summary="The caller that the key of this request authenticates")
+async def show_caller(caller: Reading) -> CallerResponse:
     return CallerResponse(
         actor=caller.actor, team=caller.team, scopes=sorted(caller.scopes), manages_teams=caller.manages_teams
     )
@@ -38,11 +38,11 @@ async def list_keys(service: Serving, caller: Administering, asked: Annotated[By
     return PageOf(items=items, next_cursor=items[-1].key_id if len(found) > asked.limit else None)
 
 
-@router.post("/keys", status_code=201, summary="Make a key", responses=problems(404))
+@router.post("/keys", status_code=201, summary="Create a key", responses=problems(404))
 async def create_key(service: Serving, caller: Administering, given: KeyRequest) -> KeyMade:
-    """The answer holds the key, and is the only place where it can be seen.
+    """The response contains the key, which is not returned again.
 
-    A key that expires makes keys that expire with it, or earlier.
+    A key that expires can only create keys that expire at the same time or earlier.
     """
     team = _team(caller, given)
     record, key = await access_of(service, caller).create_key(
@@ -56,9 +56,9 @@ async def get_key(service: Serving, caller: Administering, key_id: KeyInPath) ->
     return KeyResponse.model_validate(await service.access.get_key(key_id, team=caller.team))
 
 
-@router.delete("/keys/{key_id}", summary="Revoke a key and those made with it", responses=problems(404))
+@router.delete("/keys/{key_id}", summary="Revoke a key and the keys created with it", responses=problems(404))
 async def revoke_key(service: Serving, caller: Administering, key_id: KeyInPath) -> KeysRevoked:
-    """They open nothing from now on; in other processes for a few seconds more."""
+    """The keys are rejected at once; other processes may accept them for a few seconds more."""
     access = access_of(service, caller)
     try:
         revoked = await access.revoke_key(key_id, team=caller.team)
@@ -72,6 +72,6 @@ async def revoke_key(service: Serving, caller: Administering, key_id: KeyInPath)
 def _team(caller: Caller, given: KeyRequest) -> str:
     team: str = given.given().get("team", caller.team)
     if team != caller.team and not caller.manages_teams:
-        detail = "Keys of another team are made by the admins of the team default, or of that team"
+        detail = "Keys of another team are created by admins of the team default or of that team"
         raise ProblemError(403, detail, kind="foreign-team", field="team", value=team)
     return team

@@ -1,6 +1,6 @@
-"""`GET /metrics`: what the service knows of itself, for Prometheus. It asks for a key of the team `default`.
+"""`GET /metrics`: the metrics of the service, for Prometheus. It requires a key of the team `default`.
 
-The numbers are about the process and its database, not about a team: no name of a schedule is among the labels.
+The metrics are about the process and its database, not about a team: no label is the name of a schedule.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ router = APIRouter(tags=["health"])
 
 @router.get(
     "/metrics",
-    summary="Numbers for Prometheus",
+    summary="Metrics for Prometheus",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The numbers"}},
 )
 async def metrics(request: Request, caller: Reading) -> Response:
     if caller.team != DEFAULT_TEAM:
-        raise ProblemError(403, "The numbers of the whole service are for the team default", kind="foreign-team")
+        raise ProblemError(403, "The metrics of the whole service are for the team default", kind="foreign-team")
     measures: Measures = request.app.state.measures
     return Response(await measures.text(), media_type=CONTENT_TYPE)

@@ -1,4 +1,4 @@
-"""Heartbeat monitors. Pings themselves come to /ping/…, without a key."""
+"""Heartbeat monitors. Pings are sent to /ping/…, without a key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, monitors_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
-from noonbell.api.idempotency import told as answered
+from noonbell.api.idempotency import as_answer as answered
 from noonbell.api.models.base import PageOf, QueryParams
 from noonbell.api.models.resources import (
     FlipList,
@@ -43,7 +43,7 @@ class LastFlips(QueryParams):
 
 
 async def _find(service: Service, caller: Caller, monitor_id: str) -> Monitor:
-    """A monitor of another team is as one that is not there."""
+    """Return a monitor; one of another team counts as not found."""
     found = await service.monitors.get(monitor_id)
     if found.team != caller.team:
         raise MonitorNotFoundError(monitor_id)
@@ -62,7 +62,7 @@ async def list_monitors(service: Serving, caller: Reading, asked: Annotated[ById
 async def create_monitor(
     request: Request, service: Serving, caller: Writing, given: MonitorRequest, key: IdempotencyKey = None
 ) -> Response:
-    """Nothing is due until its first ping has come."""
+    """No ping is due until the first one has arrived."""
     monitors = monitors_of(service, caller)
     fields = given.given()
 
@@ -89,7 +89,7 @@ async def get_monitor(
     found = await _find(service, caller, monitor_id)
     if holds(if_none_match, tag(found.version)):
         return unchanged(tag(found.version))  # type: ignore[no-any-return]  # a response in place of the model
-    return _told(response, caller, found)
+    return _monitor_response(response, caller, found)
 
 
 @router.patch("/monitors/{monitor_id}", summary="Change a monitor", responses=problems(404, 409, 412))
@@ -97,21 +97,21 @@ async def update_monitor(
     *, response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath, given: MonitorChanges,
     if_match: IfMatch = None,
 ) -> MonitorResponse:  # fmt: skip
-    """Where its rhythm changes, what is due is counted from now."""
+    """If the schedule of the pings changes, the next ping is due counted from now."""
     found = await _find(service, caller, monitor_id)
     require(if_match, tag(found.version))
     with changing(if_match):
         version = None if if_match is None else found.version
         changed = await monitors_of(service, caller).update(monitor_id, version=version, **given.given())
     service.events.nudge()
-    return _told(response, caller, changed)
+    return _monitor_response(response, caller, changed)
 
 
 @router.delete("/monitors/{monitor_id}", status_code=204, summary="Delete a monitor", responses=problems(404, 412))
 async def delete_monitor(
     service: Serving, caller: Writing, monitor_id: MonitorInPath, if_match: IfMatch = None
 ) -> None:
-    """With its pings and flips; the audit stays."""
+    """Pings and flips of the monitor are deleted with it; the audit is kept."""
     found = await _find(service, caller, monitor_id)
     require(if_match, tag(found.version))
     with changing(if_match):
@@ -120,37 +120,37 @@ async def delete_monitor(
     service.events.nudge()
 
 
-@router.post("/monitors/{monitor_id}/pause", summary="Conclude nothing", responses=problems(404, 409))
+@router.post("/monitors/{monitor_id}/pause", summary="Pause a monitor", responses=problems(404, 409))
 async def pause_monitor(
     response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath
 ) -> MonitorResponse:
-    """Pings are noted all the same."""
+    """Pings of a paused monitor are recorded, and its status does not change."""
     await _find(service, caller, monitor_id)
     paused = await monitors_of(service, caller).pause(monitor_id)
     service.events.nudge()
-    return _told(response, caller, paused)
+    return _monitor_response(response, caller, paused)
 
 
-@router.post("/monitors/{monitor_id}/resume", summary="Watch it again", responses=problems(404, 409))
+@router.post("/monitors/{monitor_id}/resume", summary="Resume a monitor", responses=problems(404, 409))
 async def resume_monitor(
     response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath
 ) -> MonitorResponse:
-    """The next ping is counted from now."""
+    """The next ping is due counted from now."""
     await _find(service, caller, monitor_id)
     resumed = await monitors_of(service, caller).resume(monitor_id)
     service.events.nudge()
-    return _told(response, caller, resumed)
+    return _monitor_response(response, caller, resumed)
 
 
-@router.post("/monitors/{monitor_id}/renew-token", summary="Give it another ping URL", responses=problems(404, 409))
+@router.post("/monitors/{monitor_id}/renew-token", summary="Replace the ping URL", responses=problems(404, 409))
 async def renew_token(
     response: Response, service: Serving, caller: Writing, monitor_id: MonitorInPath
 ) -> MonitorResponse:
-    """The old one is unknown from then on."""
+    """The old ping URL stops working at once."""
     await _find(service, caller, monitor_id)
     renewed = await monitors_of(service, caller).renew_token(monitor_id)
     service.events.nudge()
-    return _told(response, caller, renewed)
+    return _monitor_response(response, caller, renewed)
 
 
 @router.get("/monitors/{monitor_id}/pings", summary="The last pings, newest first", responses=problems(404))
@@ -162,7 +162,7 @@ async def list_pings(
     return PingList(items=[PingResponse.model_validate(one) for one in found])
 
 
-@router.get("/monitors/{monitor_id}/flips", summary="The last changes of its status", responses=problems(404))
+@router.get("/monitors/{monitor_id}/flips", summary="The last changes of a monitor's status", responses=problems(404))
 async def list_flips(
     service: Serving, caller: Reading, monitor_id: MonitorInPath, asked: Annotated[LastFlips, Query()]
 ) -> FlipList:
@@ -171,13 +171,13 @@ async def list_flips(
     return FlipList(items=[FlipResponse.model_validate(one) for one in found])
 
 
-def _told(response: Response, caller: Caller, monitor: Monitor) -> MonitorResponse:
+def _monitor_response(response: Response, caller: Caller, monitor: Monitor) -> MonitorResponse:
     response.headers["ETag"] = tag(monitor.version)
     return _shown(caller, monitor)
 
 
 def _shown(caller: Caller, monitor: Monitor) -> MonitorResponse:
-    """Whoever has the path may ping, which is more than reading."""
+    """Return the monitor without its ping path for callers who may only read: the path allows pinging."""
     shown = MonitorResponse.model_validate(monitor)
     if not caller.may("write"):
         shown.ping_path = None

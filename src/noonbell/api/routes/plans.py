@@ -1,7 +1,7 @@
 """Plan and apply: a file of schedules, sent as its text.
 
-Reading a large file and comparing it with the store takes seconds of processor time. A small file is read in a thread
-(`api/offload.py`), a large one in a process of its own (`api/helper.py`). Each key has one file read at a time.
+Parsing a large file and comparing it with the store takes seconds of CPU time. A small file is parsed in a thread
+(`api/offload.py`), a large one in a separate process (`api/helper.py`), and one file at a time for each key.
 """
 
 from __future__ import annotations
@@ -31,22 +31,20 @@ router = api_router("plans")
 SMALL_FILE: Final = 16 * 1024
 
 
-@router.post("/plan", summary="What a file would change", response_model=PlanResponse)
+@router.post("/plan", summary="The changes that a file would make", response_model=PlanResponse)
 async def make_plan(request: Request, caller: Reading, given: FileRequest) -> Response:
-    """Nothing is written. The first hundred problems of the file are listed, with their lines."""
+    """Nothing is written. Errors list the first hundred problems of the file, with their lines."""
     made = await _planned(request, caller, given)
     return await asyncio.to_thread(lambda: _response(_plan_facts(made, hide=not caller.may("write"))))
 
 
-@router.post(
-    "/apply", summary="Let the schedules be as a file says", responses=problems(409), response_model=AppliedResponse
-)
+@router.post("/apply", summary="Apply a file of schedules", responses=problems(409), response_model=AppliedResponse)
 async def apply_file(request: Request, service: Serving, caller: Writing, given: ApplyRequest) -> Response:
-    """All of it or nothing. Deleting has to be allowed; with a fingerprint, what was planned is what is done."""
+    """Applies the whole file or nothing. Deletions must be allowed; with a fingerprint, only that plan is applied."""
     made = await _planned(request, caller, given)
     fingerprint = given.given().get("fingerprint", made.fingerprint)
     if fingerprint != made.fingerprint:
-        detail = "The plan would be another one by now; make a new plan, and look at it"
+        detail = "The plan is outdated; make a new plan and review it"
         raise ProblemError(409, detail, kind="plan-outdated", field="fingerprint", value=fingerprint)
     for declared in made.file.schedules.values():
         service.schedules.require_allowed(definition_of(declared.columns.definition).action)
@@ -67,7 +65,7 @@ async def _planned(request: Request, caller: Caller, given: FileRequest) -> Plan
 async def plan_text(
     request: Request, caller: Caller, text: str, form: Literal["toml", "yaml"], name: str | None
 ) -> Plan:
-    """Read a text and compare it with the store, for the API and for the page."""
+    """Parse a text and compare it with the store, for the API and for the page."""
     service = get_service(request)
 
     async def compared(compute: Any) -> Plan:
@@ -99,7 +97,7 @@ def _plan_facts(made: Plan, *, hide: bool = False) -> dict[str, Any]:
 
 
 def _hidden(item: Item) -> Item:
-    """The item without credentials, for callers that may only read."""
+    """Return the item without credentials, for callers that may only read."""
     changes = (
         FieldChange(one.field, shown_value(one.field, one.before), shown_value(one.field, one.after))
         for one in item.changes

@@ -1,4 +1,4 @@
-"""Preview: what a text or a spec would mean, before anything is created."""
+"""Preview: the meaning of a text or a spec, before anything is created."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _YEAR: Final = timedelta(days=366)
 _NOTHING: Final = {"kind": "callback", "name": "preview"}
 
 
-@router.post("/preview", summary="What a text or a spec means")
+@router.post("/preview", summary="Preview a text or a spec")
 async def preview(service: Serving, caller: Reading, given: PreviewRequest) -> PreviewResponse:  # noqa: ARG001 - who asks has to have a key
-    """English or cron as a text, or a type and a spec: understood, described, and when it would fire."""
+    """Returns the interpretation, the description and the next occurrences of a text (English or cron) or a spec."""
     now = service.clock.now()
     meant = _meant(given, now)
     fields = meant.fields

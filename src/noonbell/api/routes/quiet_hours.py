@@ -11,7 +11,7 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
-from noonbell.api.idempotency import told as answered
+from noonbell.api.idempotency import as_answer as answered
 from noonbell.api.models.base import PLAIN, PageOf
 from noonbell.api.models.resources import QuietHoursChanges, QuietHoursRequest, QuietHoursResponse
 from noonbell.api.paging import ByText, Slashed, page_of
@@ -28,7 +28,7 @@ PolicyInPath = Annotated[str, Slashed, Path(alias="policy_id", min_length=1, max
 async def list_quiet_hours(
     service: Serving, caller: Reading, asked: Annotated[ByText, Query()]
 ) -> PageOf[QuietHoursResponse]:
-    """Those of the team, by their ids."""
+    """Quiet hours of the team, by id."""
     every = await schedules_of(service, caller).list_quiet_hours()
     found, next_cursor = page_of(every, lambda one: one.policy_id, asked)
     return PageOf(items=[QuietHoursResponse.model_validate(one) for one in found], next_cursor=next_cursor)
@@ -81,7 +81,7 @@ async def update_quiet_hours(
     *, response: Response, service: Serving, caller: Writing, policy_id: PolicyInPath, given: QuietHoursChanges,
     if_match: IfMatch = None,
 ) -> QuietHoursResponse:  # fmt: skip
-    """Every schedule that refers to them goes on in a new epoch."""
+    """Every schedule that refers to the quiet hours continues in a new epoch."""
     schedules, fields = schedules_of(service, caller), given.given()
     changed = await schedules.update_quiet_hours(
         policy_id,
@@ -107,7 +107,7 @@ async def delete_quiet_hours(
 
 
 async def _seen(schedules: Schedules, policy_id: str, if_match: str | None) -> QuietHoursRecord | None:
-    """What the client has seen, where it says so; whoever changes it after this look is found out by the store."""
+    """Return the record that If-Match names, if it was sent; the store detects a change after this read."""
     if if_match is None:
         return None
     seen = await schedules.get_quiet_hours(policy_id)

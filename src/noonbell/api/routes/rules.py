@@ -1,4 +1,4 @@
-"""Rules: who is told of what."""
+"""Rules: which events are sent to which channels."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, changing, holds, require, tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once
-from noonbell.api.idempotency import told as answered
+from noonbell.api.idempotency import as_answer as answered
 from noonbell.api.models.base import PageOf
 from noonbell.api.models.resources import RuleChanges, RuleRequest, RuleResponse
-from noonbell.api.paging import ById, told
+from noonbell.api.paging import ById, as_page
 from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
 from noonbell.errors import RuleInvalidError, RuleNotFoundError
@@ -27,7 +27,7 @@ RuleInPath = Annotated[str, Path(alias="rule_id", pattern=r"^[A-Za-z0-9][A-Za-z0
 
 
 async def _find(service: Service, caller: Caller, rule_id: str) -> Rule:
-    """A rule of another team is as one that is not there."""
+    """Return a rule; one of another team counts as not found."""
     found = await service.rules.get(rule_id)
     if found.team != caller.team:
         raise RuleNotFoundError(rule_id)
@@ -36,14 +36,14 @@ async def _find(service: Service, caller: Caller, rule_id: str) -> Rule:
 
 @router.get("/rules", summary="List rules")
 async def list_rules(service: Serving, caller: Reading, asked: Annotated[ById, Query()]) -> PageOf[RuleResponse]:
-    return told(RuleResponse, await service.rules.list(team=caller.team, cursor=asked.cursor, limit=asked.limit))
+    return as_page(RuleResponse, await service.rules.list(team=caller.team, cursor=asked.cursor, limit=asked.limit))
 
 
 @router.post("/rules", status_code=201, summary="Create a rule", response_model=RuleResponse, responses=problems(409))
 async def create_rule(
     request: Request, service: Serving, caller: Writing, given: RuleRequest, key: IdempotencyKey = None
 ) -> Response:
-    """For one schedule, one monitor, everything with a tag, or, with none of these, everything of the team."""
+    """A rule is for one schedule, one monitor, everything with a tag, or, without these, everything of the team."""
     rules = schedules_of(service, caller).rules
     fields = given.given()
 

@@ -1,4 +1,4 @@
-"""Looking back: runs of all schedules and of one, what became of occurrences, and what it adds up to."""
+"""The history: runs of all schedules and of one, the verdicts of occurrences, and statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noonbell.api.callers import Reading
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.models.base import PLAIN, PageOf, QueryParams
 from noonbell.api.models.schedules import OccurrenceResponse, Outcome, RunResponse, StatisticsResponse, WholeRun
-from noonbell.api.paging import DEFAULT_LIMIT, Instant, Limit, NumberCursor, RunCursor, ScheduleInPath, Slashed, told
+from noonbell.api.paging import DEFAULT_LIMIT, Instant, Limit, NumberCursor, RunCursor, ScheduleInPath, Slashed, as_page
 from noonbell.api.problems import problems
 from noonbell.schedules.arguments import Order
 
@@ -30,7 +30,7 @@ class LatestRuns(Runs):
 
 
 class Stretch(QueryParams):
-    """From `start` to `end`; of the last day unless told otherwise."""
+    """A time range from `start` to `end`; by default the last day."""
 
     start: Instant | None = None
     end: Instant | None = None
@@ -45,16 +45,16 @@ class Last(QueryParams):
 
 @router.get("/runs", summary="The latest runs of all schedules")
 async def list_runs(service: Serving, caller: Reading, asked: Annotated[LatestRuns, Query()]) -> PageOf[RunResponse]:
-    """Runs that have ended, the one for the latest instant first."""
+    """Ended runs, the one for the latest instant first."""
     page = await schedules_of(service, caller).recent_runs(
         cursor=asked.cursor, limit=asked.limit, outcome=asked.outcome
     )
-    return told(RunResponse, page)
+    return as_page(RunResponse, page)
 
 
 @router.get("/runs/{run_id}", summary="One run with its attempts", responses=problems(404))
 async def get_run(service: Serving, caller: Reading, run_id: RunInPath) -> WholeRun:
-    """Ended or not; with what each attempt left to tell: a response, an output, an error."""
+    """A run, ended or not, with the detail of each attempt: a response, an output, an error."""
     return WholeRun.model_validate(await schedules_of(service, caller).run(run_id))
 
 
@@ -62,27 +62,27 @@ async def get_run(service: Serving, caller: Reading, run_id: RunInPath) -> Whole
 async def list_runs_of_schedule(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Runs, Query()]
 ) -> PageOf[RunResponse]:
-    """Runs that have ended, the one that ended last first. A deleted schedule keeps its own."""
+    """Ended runs, the one that ended last first. A deleted schedule keeps its runs."""
     page = await schedules_of(service, caller).runs(schedule_id, cursor=asked.cursor, limit=asked.limit)
-    return told(RunResponse, page)
+    return as_page(RunResponse, page)
 
 
-@router.get("/schedules/{schedule_id}/occurrences", summary="What became of occurrences", responses=problems(404))
+@router.get("/schedules/{schedule_id}/occurrences", summary="The occurrences of a schedule", responses=problems(404))
 async def list_occurrences(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Stretch, Query()]
 ) -> PageOf[OccurrenceResponse]:
-    """Each nominal time with its verdict, newest first; `order=oldest` turns the list round.
+    """Each nominal time with its verdict, newest first; `order=oldest` reverses the list.
 
-    A cursor belongs to the order that gave it.
+    A cursor is valid only with the order that returned it.
     """
     page = await schedules_of(service, caller).occurrences(
         schedule_id, start=asked.start, end=asked.end, cursor=asked.cursor, limit=asked.limit,
         order=asked.order,
     )  # fmt: skip
-    return told(OccurrenceResponse, page)
+    return as_page(OccurrenceResponse, page)
 
 
-@router.get("/schedules/{schedule_id}/statistics", summary="What runs add up to", responses=problems(404))
+@router.get("/schedules/{schedule_id}/statistics", summary="Statistics of the latest runs", responses=problems(404))
 async def statistics(
     service: Serving, caller: Reading, schedule_id: ScheduleInPath, asked: Annotated[Last, Query()]
 ) -> StatisticsResponse:

@@ -12,7 +12,7 @@ from noonbell.api.callers import Reading, Writing
 from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, schedule_tag, unchanged
-from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, once, told
+from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, as_answer, once
 from noonbell.api.listing import schedule_page
 from noonbell.api.models.base import Flag, Name, PageOf, QueryParams, Tag, flag
 from noonbell.api.models.schedules import (
@@ -32,7 +32,7 @@ from noonbell.api.models.schedules import (
 from noonbell.api.offload import in_thread, offload_of
 from noonbell.api.paging import DEFAULT_LIMIT, Limit, NumberCursor, ScheduleInPath
 from noonbell.api.problems import problems
-from noonbell.api.schedule_presenter import declared_told, fields_of, for_caller, not_editable, schedule_told
+from noonbell.api.schedule_presenter import declared_response, fields_of, for_caller, not_editable, schedule_response
 from noonbell.core.ids import run_id as run_id_of
 from noonbell.core.instants import moment
 from noonbell.errors import (
@@ -47,13 +47,13 @@ from noonbell.schedules import Schedule, Schedules
 
 router = api_router("schedules", large=True)
 
-# A text in English takes up to 3 ms to be read: more of them are read beside the event loop.
+# Parsing a text in English takes up to 3 ms: larger batches are parsed outside of the event loop.
 _FEW: Final = 10
 _MOST_WAITING: Final = 8
 
 
 class Filters(QueryParams):
-    """Which schedules are meant; all that are given have to hold."""
+    """The filters of a list of schedules; all given ones must match."""
 
     enabled: Flag | None = None
     type: Type | None = None
@@ -77,7 +77,7 @@ class Count(QueryParams):
 async def list_schedules(
     service: Serving, caller: Reading, declared: Declared, asked: Annotated[Filters, Query()]
 ) -> PageOf[ScheduleResponse]:
-    """Schedules of the key's team, those that programs have declared among them."""
+    """Schedules of the key's team, including those that programs have declared."""
     wanted = ScheduleFilter(
         managed_by=asked.managed_by, lane=asked.lane, enabled=flag(asked.enabled), type=asked.type, tag=asked.tag,
         name_contains=asked.name_contains, quiet_hours_policy_id=asked.quiet_hours_policy_id, team=caller.team,
@@ -96,12 +96,12 @@ async def get_schedule(
     if_none_match: IfNoneMatch = None,
 ) -> ScheduleResponse:  # fmt: skip
     try:
-        found = schedule_told(await schedules_of(service, caller).get(schedule_id))
+        found = schedule_response(await schedules_of(service, caller).get(schedule_id))
     except ScheduleNotFoundError:
         row = await declared.find(caller.team, schedule_id)
         if row is None:
             raise
-        found = declared_told(row)
+        found = declared_response(row)
     current = schedule_tag(found)
     if holds(if_none_match, current):
         return unchanged(current)  # type: ignore[no-any-return]  # a response in place of the model
@@ -126,7 +126,7 @@ async def preview_schedule(
 async def create_schedule(
     request: Request, service: Serving, caller: Writing, given: ScheduleCreate, key: IdempotencyKey = None
 ) -> Response:
-    """When it runs is a `type` and a `spec`, or a `text` in English; the answer says how it was understood."""
+    """The time is a `type` and a `spec`, or a `text` in English, whose interpretation the response contains."""
     schedules = schedules_of(service, caller)
     fields, understood = fields_of(given.given(), service.clock.now())
 
@@ -136,15 +136,15 @@ async def create_schedule(
             named["name"] = named["schedule_id"]
         try:
             made = await schedules.create(**named)
-        except ScheduleError:  # the id is taken, or a one-shot is in the past by now
+        except ScheduleError:  # the id is taken, or a one-shot is in the past
             earlier = await _made_before(schedules, attempt, named["schedule_id"])
             if earlier is None:
                 raise
             made = earlier
         service.events.nudge()
-        answer = schedule_told(made, understood)
+        answer = schedule_response(made, understood)
         answer.warnings = [*made.warnings, *await schedules.warnings(made)]
-        return told(201, answer, ETag=schedule_tag(answer), Location=_address(request, made.schedule_id))
+        return as_answer(201, answer, ETag=schedule_tag(answer), Location=_address(request, made.schedule_id))
 
     return await once(request, service, caller, key, create)
 
@@ -156,7 +156,7 @@ async def create_schedule(
 async def create_schedules(
     request: Request, service: Serving, caller: Writing, given: ManySchedules, key: IdempotencyKey = None
 ) -> Response:
-    """All of them or none: an error names the place of the one that cannot be accepted."""
+    """Creates all schedules or none: an error names the position of the invalid one."""
     schedules = schedules_of(service, caller)
     now = service.clock.now()
     if len(given.schedules) <= _FEW:
@@ -175,7 +175,7 @@ async def create_schedules(
         if len(ours) < len(set(ids)):
             await schedules.create_many(many)  # type: ignore[arg-type]  # checked there, field by field
         service.events.nudge()
-        return told(201, CreatedSchedules(schedule_ids=ids, warnings=await schedules.warnings_of_many(many)))
+        return as_answer(201, CreatedSchedules(schedule_ids=ids, warnings=await schedules.warnings_of_many(many)))
 
     return await once(request, service, caller, key, create)
 
@@ -200,9 +200,9 @@ async def update_schedule(
     *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     given: ScheduleChanges, if_match: IfMatch = None,
 ) -> ScheduleResponse:  # fmt: skip
-    """What was due before is decided by what held before."""
+    """Occurrences that were due before the change are decided by the previous values."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
-    return _told(response, service, await schedules.update(schedule_id, **given.given()))
+    return _tagged_response(response, service, await schedules.update(schedule_id, **given.given()))
 
 
 @router.patch("/bulk/schedules", summary="Change the same fields of many schedules", responses=problems(404, 409))
@@ -215,36 +215,37 @@ async def update_schedules(service: Serving, caller: Writing, declared: Declared
     return Changed(changed=len(ids))
 
 
-@router.post("/schedules/{schedule_id}/pause", summary="Let it rest", responses=problems(404, 409, 412))
+@router.post("/schedules/{schedule_id}/pause", summary="Pause a schedule", responses=problems(404, 409, 412))
 async def pause_schedule(
     *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     if_match: IfMatch = None,
 ) -> ScheduleResponse:  # fmt: skip
-    """Until it is resumed it has no occurrences; what was due before is still decided."""
+    """A paused schedule has no occurrences until it is resumed; occurrences due before are still decided."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
-    return _told(response, service, await schedules.pause(schedule_id))
+    return _tagged_response(response, service, await schedules.pause(schedule_id))
 
 
-@router.post("/schedules/{schedule_id}/resume", summary="Go on", responses=problems(404, 409, 412))
+@router.post("/schedules/{schedule_id}/resume", summary="Resume a schedule", responses=problems(404, 409, 412))
 async def resume_schedule(
     *, response: Response, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     if_match: IfMatch = None,
 ) -> ScheduleResponse:  # fmt: skip
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
-    return _told(response, service, await schedules.resume(schedule_id))
+    return _tagged_response(response, service, await schedules.resume(schedule_id))
 
 
 @router.post(
-    "/schedules/{schedule_id}/trigger", status_code=202, summary="Run it now", response_model=Triggered,
+    "/schedules/{schedule_id}/trigger", status_code=202, summary="Start a run now", response_model=Triggered,
     responses=problems(404, 409),
 )  # fmt: skip
 async def trigger_schedule(
     *, request: Request, service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath,
     given: TriggerRequest | None = None, key: IdempotencyKey = None,
 ) -> Response:  # fmt: skip
-    """Beside its occurrences. Refused while a run is under way, unless its overlap is `allow` or `queue` is given.
+    """A manual run changes no occurrence. It is refused while a run is in progress, unless `overlap` is `allow` or
+    `queue` is true.
 
-    A run that fails is retried by the schedule's policy.
+    A run that fails is retried by the schedule's retry policy.
     """
     await _refuse_declared(declared, caller.team, schedule_id)
     how = TriggerRequest() if given is None else given
@@ -258,7 +259,7 @@ async def trigger_schedule(
             )
         service.events.nudge()
         warnings = await schedules.warnings(await schedules.get(schedule_id))
-        return told(202, Triggered(run_id=run_id, warnings=warnings))
+        return as_answer(202, Triggered(run_id=run_id, warnings=warnings))
 
     return await once(request, service, caller, key, trigger)
 
@@ -269,14 +270,14 @@ async def trigger_schedule(
 async def delete_schedule(
     service: Serving, caller: Writing, declared: Declared, schedule_id: ScheduleInPath, if_match: IfMatch = None
 ) -> None:
-    """Its history stays; its id is never given again."""
+    """The history of the schedule is kept, and its id is never used again."""
     schedules = await _editable(schedules_of(service, caller), declared, caller.team, schedule_id, if_match)
     await schedules.delete(schedule_id)
     service.events.nudge()
 
 
 async def _made_before(schedules: Schedules, attempt: Attempt, schedule_id: str) -> Schedule | None:
-    """What an earlier attempt of the same request has created."""
+    """Return the schedule that an earlier attempt of the same request has created."""
     if not attempt.repeated:
         return None
     try:
@@ -287,7 +288,7 @@ async def _made_before(schedules: Schedules, attempt: Attempt, schedule_id: str)
 
 
 async def _asked_before(schedules: Schedules, attempt: Attempt, schedule_id: str, actor: str) -> str | None:
-    """The id of the run that an earlier attempt of the same request has asked for."""
+    """Return the id of the run that an earlier attempt of the same request has started."""
     if not attempt.repeated:
         return None
     at = attempt.begun_at
@@ -300,7 +301,7 @@ async def _asked_before(schedules: Schedules, attempt: Attempt, schedule_id: str
 async def _editable(
     schedules: Schedules, declared: DeclaredTasks, team: str, schedule_id: str, if_match: str | None
 ) -> Schedules:
-    """The schedules for a change that is refused where somebody else has been quicker."""
+    """Return schedules whose next change is refused if the schedule was changed since it was read."""
     await _refuse_declared(declared, team, schedule_id)
     if if_match is None:
         return schedules
@@ -316,9 +317,9 @@ async def _refuse_declared(declared: DeclaredTasks, team: str, schedule_id: str)
         raise not_editable(str(row["managed_by"]))
 
 
-def _told(response: Response, service: Serving, schedule: Schedule) -> ScheduleResponse:
+def _tagged_response(response: Response, service: Serving, schedule: Schedule) -> ScheduleResponse:
     service.events.nudge()
-    found = schedule_told(schedule)
+    found = schedule_response(schedule)
     response.headers["ETag"] = schedule_tag(found)
     return found
 

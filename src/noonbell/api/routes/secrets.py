@@ -1,7 +1,7 @@
-"""Secrets, which go in and never come out, and the keys that sign the requests of a schedule, which have to.
+"""Secrets, which are never returned, and the keys that sign the requests of a schedule, which are.
 
-A signing key opens nothing here; whoever receives signed requests needs it to check them. It takes the scope `write`
-all the same.
+A signing key grants no access to this service; the receiver of signed requests needs it to verify them. Reading it
+requires the scope `write` all the same.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ async def list_secrets(service: Serving, caller: Reading, asked: Annotated[ById,
     """Names, versions and times; no value. By name."""
     every = await schedules_of(service, caller).secrets.list(caller.team)
     found, next_cursor = page_of(every, lambda facts: facts.name, asked)
-    return PageOf(items=[_told(facts) for facts in found], next_cursor=next_cursor)
+    return PageOf(items=[_secret_response(facts) for facts in found], next_cursor=next_cursor)
 
 
 @router.put("/secrets/{name}", summary="Store a secret", responses=problems(409))
 async def put_secret(service: Serving, caller: Writing, name: NameInPath, given: SecretRequest) -> SecretResponse:
-    """A new one, or a new value of one that is there."""
+    """Create a secret, or give an existing one a new value."""
     stored = await schedules_of(service, caller).secrets.put(caller.team, name, given.value)
     service.events.nudge()
-    return _told(stored)
+    return _secret_response(stored)
 
 
 @router.delete("/secrets/{name}", status_code=204, summary="Remove a secret", responses=problems(404))
 async def delete_secret(service: Serving, caller: Writing, name: NameInPath) -> None:
     if not await schedules_of(service, caller).secrets.delete(caller.team, name):
-        raise ProblemError(404, f'There is no secret "{name}"', kind="secret-not-found")
+        raise ProblemError(404, f'Secret not found: "{name}"', kind="secret-not-found")
     service.events.nudge()
 
 
-@router.post("/master-key/rotation", summary="Wrap all anew under the newest master key", responses=problems(409))
+@router.post("/master-key/rotation", summary="Rewrap all secrets under the newest master key", responses=problems(409))
 async def rotate_secrets(service: Serving, caller: Administering) -> RotationResponse:
-    """For the operator, after a master key was added; it concerns the secrets of all teams and shows none."""
+    """For the operator, after a master key was added. It rewraps the secrets of all teams and returns none."""
     if not caller.manages_teams:
         raise ProblemError(
-            403, "The master key belongs to all teams; this takes an admin of the first", kind="operator"
+            403, "The master key belongs to all teams; this requires an admin of the first team", kind="operator"
         )
     done = await schedules_of(service, caller).secrets.rotate()
     return RotationResponse(rewrapped=done.rewrapped, unreadable=len(done.unreadable))
@@ -74,7 +74,7 @@ async def rotate_secrets(service: Serving, caller: Administering) -> RotationRes
 
 @router.get("/schedules/{schedule_id}/signing-keys", summary="The keys that sign", responses=problems(404, 409))
 async def signing_keys(service: Serving, caller: Writing, schedule_id: ScheduleInPath) -> SigningKeysResponse:
-    """Newest first. The first one is made when they are first asked for."""
+    """The keys, newest first. The first request creates the first key."""
     schedules = schedules_of(service, caller)
     await schedules.get(schedule_id)
     return _keys(await schedules.secrets.signing_keys(schedule_id, caller.team))
@@ -84,7 +84,7 @@ async def signing_keys(service: Serving, caller: Writing, schedule_id: ScheduleI
 async def rotate_signing_keys(
     service: Serving, caller: Writing, schedule_id: ScheduleInPath, given: OverlapRequest | None = None
 ) -> SigningKeysResponse:
-    """The old one signs on for a while beside the new: a day, if there is no body."""
+    """The old key keeps signing beside the new one for a while: a day, if the request has no body."""
     schedules = schedules_of(service, caller)
     await schedules.get(schedule_id)
     overlap = timedelta(seconds=(given or OverlapRequest()).overlap_seconds)
@@ -101,7 +101,7 @@ async def drop_signing_keys(service: Serving, caller: Writing, schedule_id: Sche
         raise ProblemError(404, "The schedule has no signing keys", kind="signing-keys-not-found")
 
 
-def _told(facts: SecretFacts) -> SecretResponse:
+def _secret_response(facts: SecretFacts) -> SecretResponse:
     return SecretResponse(
         name=facts.name, version=facts.version, key_version=facts.key_version, created_at=moment(facts.created_at),
         updated_at=moment(facts.updated_at),

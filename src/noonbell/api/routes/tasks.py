@@ -1,15 +1,15 @@
 """`GET /api/periodic?period=hour|hourly|day|daily`: runs the hourly or the daily task of an application now.
 
-An application mounts it beside its own scheduler, with whatever asks its callers who they are:
+An application mounts it beside its own scheduler, with its own authentication:
 
     cron = periodic.make(...)
     app.include_router(periodic_router(cron, dependencies=[Depends(my_login)]))
 
-The service has it with `--tasks`, where it asks for a key of the first team with the scope write: declared tasks are
-that team's, and to others the address is as one that is not there.
+The service has it with `--tasks` and requires a key of the first team with the scope write: declared tasks belong to
+that team, and other teams get a 404.
 
-The answer comes when the run has ended: 200, or 500 where the task failed. A run that takes longer than PATIENCE goes
-on, and the answer is 202. Such a run is not retried and moves no schedule.
+The response is sent when the run has ended: 200, or 500 if the task failed. A run that takes longer than PATIENCE
+continues, and the response is 202. Such a run is not retried and changes no schedule.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PATH: Final = "/api/periodic"
 
 
 class Ran(BaseModel):
-    """What became of the run."""
+    """The outcome of the run."""
 
     task: str
     state: Literal["succeeded", "running"]
@@ -41,7 +41,7 @@ class Ran(BaseModel):
 def periodic_router(
     scheduler: PeriodicScheduler, *, dependencies: Sequence[Any] = (), patience_seconds: float = PATIENCE_SECONDS
 ) -> APIRouter:
-    """The route for a scheduler that has tasks named `hourly` and `daily`, as `schedule_all` makes them."""
+    """Return the route for a scheduler with tasks named `hourly` and `daily`, as `schedule_all` declares them."""
     router = APIRouter(tags=["tasks"], dependencies=dependencies)
     under_way: set[asyncio.Task[bool]] = set()  # the event loop itself holds them only weakly
 
@@ -57,7 +57,7 @@ def periodic_router(
         },
     )
     async def run_periodic(request: Request) -> Response:
-        # not a parameter with a type: what is missing or wrong is a 400 here, not a 422
+        # not a typed parameter: a missing or wrong value is a 400 here, not a 422
         asked = request.query_params.getlist("period")
         if len(asked) != 1 or asked[0] not in PERIODS:
             detail = f"period must be one of {', '.join(PERIODS)}"
@@ -81,8 +81,8 @@ def _ended(request: Request, name: str, run: asyncio.Task[bool]) -> Response:
     if isinstance(error, TaskNotFoundError):
         return answer(request, ProblemError(404, str(error), kind="task-not-found"))
     if error is not None:
-        # what it says may be meant for other eyes than those of the caller
-        detail = f'The task "{name}" failed with {raised_type(error)}; its run and the log tell what it said'
+        # the message of the exception may not be meant for the caller
+        detail = f'The task "{name}" failed with {raised_type(error)}; see its run and the log for the message'
         return answer(request, ProblemError(500, detail, kind="task-failed"))
     if not run.result():
         return answer(request, ProblemError(409, f'A run of the task "{name}" is under way', kind="task-busy"))
@@ -90,6 +90,6 @@ def _ended(request: Request, name: str, run: asyncio.Task[bool]) -> Response:
 
 
 def _look_at(run: asyncio.Task[bool]) -> None:
-    """Its failure is in the ledger and in the log; asyncio need not complain that nobody asked."""
+    """Retrieve the exception, so that asyncio does not warn; the failure is in the ledger and in the log."""
     if not run.cancelled():
         run.exception()

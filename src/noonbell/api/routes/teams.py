@@ -1,7 +1,7 @@
-"""Teams: the border around schedules, secrets, channels, monitors and keys.
+"""Teams, which isolate schedules, secrets, channels, monitors and keys.
 
-Admins of the team `default` look after them. They make teams and the first keys in them; what belongs to another team
-they do not see.
+Admins of the team `default` manage them. They create teams and their first keys, and do not see the objects of other
+teams.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def list_teams(service: Serving, caller: Administering, asked: Annotated[B
     return PageOf(items=items, next_cursor=items[-1].name if len(found) > asked.limit else None)
 
 
-@router.post("/teams", status_code=201, summary="Make a team", responses=problems(409))
+@router.post("/teams", status_code=201, summary="Create a team", responses=problems(409))
 async def create_team(service: Serving, caller: Administering, given: TeamRequest) -> TeamResponse:
     _require_manager(caller)
     return TeamResponse.model_validate(await access_of(service, caller).create_team(given.name, given.title))

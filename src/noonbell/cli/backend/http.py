@@ -1,8 +1,8 @@
 """A small HTTP client for the operator's own service: requests in a thread, one connection each.
 
-Whatever can go wrong on the way is a `Complaint` in plain words: a server that is away, a certificate that is for
-another host, a key that is not accepted, somebody else's server. What the service itself refuses comes back as the
-error of the library that it was there, so that it reads as if it had happened here.
+A failure of the connection becomes a `CliError`: a server that does not answer, a certificate for another host, a key
+that is not accepted, a server that is not Noonbell. An error of the service itself is raised again as the same error of
+the library, so that it reads like a local one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Answered(NamedTuple):
 
 
 class Client:
-    """Asks one service with one key."""
+    """A client of one service with one key."""
 
     def __init__(self, url: str, key: str | None, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -65,33 +65,33 @@ class Client:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise self._bad_address(url)
         if parts.username is not None or parts.password is not None:
-            told = "The address of a server holds no user and no password; the key stands in NOONBELL_API_KEY"
-            raise self._complaint(told, {"option": "--server"})
+            message = "The address of a server must not contain a user or a password; set the key in NOONBELL_API_KEY"
+            raise self._cli_error(message, {"option": "--server"})
         self._tls = parts.scheme == "https"
         self._host = parts.hostname
         self._path = parts.path.removesuffix(_PREFIX)
         if key is None or not key.strip():
-            raise self._complaint(
+            raise self._cli_error(
                 "The server asks for a key, and NOONBELL_API_KEY is not set",
                 {"variable": "NOONBELL_API_KEY"},
-                ("Make one where the database is: noonbell api-keys create NAME --scope write --store ADDRESS",),
+                ("Create one at the database: noonbell api-keys create NAME --scope write --store ADDRESS",),
                 exit_code=NOT_PERMITTED,
             )
         if not re.fullmatch(r"[\x21-\x7e]+", key.strip()):
-            told = "NOONBELL_API_KEY holds something that cannot be a key; keys begin with nbk_"
-            raise self._complaint(told, {"variable": "NOONBELL_API_KEY"}, exit_code=NOT_PERMITTED)
+            message = "NOONBELL_API_KEY does not hold a valid key; keys begin with nbk_"
+            raise self._cli_error(message, {"variable": "NOONBELL_API_KEY"}, exit_code=NOT_PERMITTED)
         self._key = key.strip()
         if not self._tls and not _LOOPBACK.fullmatch(self._host):
             print(f"Warning: the key goes to {self._host} unencrypted; https:// is right", file=sys.stderr)  # noqa: T201 - stdout may be JSON
 
-    def _complaint(
-        self, told: str, facts: dict[str, Any], hints: tuple[str, ...] = (), exit_code: int | None = None
+    def _cli_error(
+        self, message: str, facts: dict[str, Any], hints: tuple[str, ...] = (), exit_code: int | None = None
     ) -> CliError:
-        return CliError(told, facts, hints, as_json=self._as_json, exit_code=exit_code)
+        return CliError(message, facts, hints, as_json=self._as_json, exit_code=exit_code)
 
     def _bad_address(self, url: str) -> CliError:
         facts = {"option": "--server", "value": url, "right": _RIGHT}
-        return self._complaint(f'"{url}" is not the address of a service; right is one {_RIGHT}', facts)
+        return self._cli_error(f'"{url}" is not the address of a service; right is one {_RIGHT}', facts)
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Client:
         return await self.call("GET", path, query=query)
 
     async def every(self, path: str) -> list[Any]:
-        """All of a list, page by page."""
+        """Return a whole list, read page by page."""
         found: list[Any] = []
         cursor = None
         while True:
@@ -112,7 +112,7 @@ class Client:
     async def call(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None, once: bool = False
     ) -> Any:
-        """The answer as plain values. With `once` the request may be sent twice and is done once."""
+        """Return the answer as plain values. With `once`, an Idempotency-Key makes a repeated request harmless."""
         headers = {"Accept": "application/json"}
         data: bytes | None = None
         if body is not None:
@@ -124,7 +124,7 @@ class Client:
         return self.read(answered)
 
     async def ping(self, path: str, body: bytes) -> None:
-        """Send a ping, which wants no key."""
+        """Send a ping, which needs no key."""
         answered = await _in_thread(self._sent, "POST", self._path + path, body, {}, again=False)
         if answered.status != 200:
             raise NoonbellError(answered.body.decode("utf-8", "replace").strip() or f"HTTP {answered.status}")
@@ -166,7 +166,7 @@ class Client:
             return http.client.HTTPSConnection(self._host, self._port, timeout=_CONNECT_SECONDS, context=context)
         return http.client.HTTPConnection(self._host, self._port, timeout=_CONNECT_SECONDS)
 
-    # --- what comes back ------------------------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------------------------------
 
     def read(self, answered: Answered) -> Any:
         status, body = answered.status, answered.body
@@ -175,15 +175,15 @@ class Client:
         kind = answered.headers.get("content-type", "").partition(";")[0].strip()
         if 300 <= status < 400:
             to = answered.headers.get("location", "another address")
-            told = f"{self.url} sends us on to {to}; give that address with --server"
-            raise self._complaint(told, {"server": self.url, "location": to}, exit_code=UNREACHABLE)
+            message = f"{self.url} redirects to {to}; pass that address with --server"
+            raise self._cli_error(message, {"server": self.url, "location": to}, exit_code=UNREACHABLE)
         try:
             if kind not in ("application/json", "application/problem+json"):
                 raise ValueError
             data = msgspec.json.decode(body)
         except (ValueError, msgspec.DecodeError):
-            told = f"{self.url} answers, but not as Noonbell does (HTTP {status}); is the address right?"
-            raise self._complaint(told, {"server": self.url, "status": status}, exit_code=UNREACHABLE) from None
+            message = f"{self.url} answers, but not as a Noonbell server (HTTP {status}); check the address"
+            raise self._cli_error(message, {"server": self.url, "status": status}, exit_code=UNREACHABLE) from None
         if 200 <= status < 300:
             return data
         raise self._refused(status, data, answered.headers)
@@ -192,18 +192,18 @@ class Client:
         detail = str(problem.get("detail", f"HTTP {status}")) if isinstance(problem, dict) else f"HTTP {status}"
         facts = {"server": self.url, "status": status}
         if status == 401:
-            told = f"{self.url} does not accept the key in NOONBELL_API_KEY: it is wrong, revoked or expired"
-            hint = "noonbell api-keys list --store ADDRESS shows which keys there are; create makes another"
-            return self._complaint(told, facts, (hint,), NOT_PERMITTED)
+            message = f"{self.url} does not accept the key in NOONBELL_API_KEY: it is wrong, revoked or expired"
+            hint = "noonbell api-keys list --store ADDRESS lists the keys; create makes another"
+            return self._cli_error(message, facts, (hint,), NOT_PERMITTED)
         if status == 403:
-            return self._complaint(f"The key may not do this: {detail}", facts, (), NOT_PERMITTED)
+            return self._cli_error(f"The key may not do this: {detail}", facts, (), NOT_PERMITTED)
         if status == 429:
             wait = headers.get("retry-after", "a few")
-            return self._complaint(f"{self.url} asks us to wait {wait} s: {detail}", facts, (), UNREACHABLE)
+            return self._cli_error(f"{self.url} asks to retry in {wait} s: {detail}", facts, (), UNREACHABLE)
         if status >= 500 and status != 502:
             found = problem.get("instance") if isinstance(problem, dict) else None
             hints = (f"Its log names this request: {str(found).rpartition(':')[2]}",) if found else ()
-            return self._complaint(f"{self.url} cannot answer now: {detail}", facts, hints, UNREACHABLE)
+            return self._cli_error(f"{self.url} cannot answer now: {detail}", facts, hints, UNREACHABLE)
         return rebuilt(detail, problem if isinstance(problem, dict) else {})
 
     def away(self, error: Exception) -> CliError:
@@ -211,29 +211,29 @@ class Client:
         hints: tuple[str, ...] = ()
         if isinstance(error, ssl.SSLCertVerificationError):
             said = _CERTIFICATE.get(error.verify_code, f"is not accepted ({error.verify_message})")
-            told = f"The certificate of {self._host} {said}; nothing was sent"
+            message = f"The certificate of {self._host} {said}; nothing was sent"
             hints = ("If it is your own authority's, name its certificate in SSL_CERT_FILE",)
             if error.verify_code in (62, 64):
                 hints = (f"It does not name {self._host}: check the address, or who answers there",)
         elif isinstance(error, ssl.SSLError):
-            told = f"{self.url} does not speak TLS as it should ({error.reason})"
+            message = f"TLS error at {self.url}: {error.reason}"
             hints = (f"Did you mean http://{self._netloc}",)
         elif isinstance(error, ConnectionRefusedError):
-            told = f"Nobody answers at {self.url}: is the service running?"
+            message = f"Connection to {self.url} refused: is the service running?"
         elif isinstance(error, TimeoutError):
-            told = f"{self.url} does not answer in time"
+            message = f"{self.url} did not answer in time"
         elif type(error).__name__ == "gaierror":
-            told = f"There is no host called {self._host}"
+            message = f"Host not found: {self._host}"
             hints = ("Check the address in --server or NOONBELL_URL",)
         elif isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | http.client.BadStatusLine):
-            told = f"{self.url} has hung up without an answer"
+            message = f"{self.url} closed the connection without an answer"
             hints = () if self._tls else (f"Perhaps it speaks TLS there: https://{self._netloc}",)
         else:
-            told = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or error}"
-        return self._complaint(told, facts, hints, UNREACHABLE)
+            message = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or error}"
+        return self._cli_error(message, facts, hints, UNREACHABLE)
 
     def address(self, path: str) -> str:
-        """Where a path of the API is at the server."""
+        """Return the address of a path of the API at the server."""
         return f"{self._path}{_PREFIX}{path}"
 
     @property
@@ -243,11 +243,11 @@ class Client:
 
 
 async def _in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call it in a thread that nobody waits for when the program ends: a server that hangs must not hold Ctrl-C."""
+    """Call it in a daemon thread, so that a server that hangs does not block Ctrl-C."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: T | None, error: BaseException | None) -> None:
+    def deliver(result: T | None, error: BaseException | None) -> None:
         if done.done():
             return
         if error is not None:
@@ -261,22 +261,22 @@ async def _in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T
             result = function(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
             failed = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, result, failed)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the result is not needed any more
+            loop.call_soon_threadsafe(deliver, result, failed)
 
     threading.Thread(target=work, name="noonbell-request", daemon=True).start()
     return await done
 
 
 def connect(connection: http.client.HTTPConnection, seconds: float) -> None:
-    """Connect, which has to be quick, and leave so many seconds for an answer."""
+    """Connect with a short timeout, and then set the timeout of the answer."""
     connection.connect()
     if connection.sock is not None:
         connection.sock.settimeout(seconds)
 
 
 def escaped(part: str) -> str:
-    """A part of a path, whatever is in it."""
+    """Return a text escaped as one segment of a path."""
     return quote(part, safe="")
 
 
@@ -292,7 +292,7 @@ def _text(value: Any) -> str:
 
 
 def rebuilt(detail: str, problem: Mapping[str, Any]) -> NoonbellError:
-    """The error that the service had, as far as it has told: its class, its words, its field and value."""
+    """Return the service's error with the class, message, field and value of the problem document."""
     name = str(problem.get("type", "")).rpartition(":")[2]
     wanted = "".join(part.capitalize() for part in name.split("-")) + "Error"
     kind = getattr(errors, wanted, NoonbellError)

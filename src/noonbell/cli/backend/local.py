@@ -1,6 +1,6 @@
-"""The local side: a store that is opened for one command, with the faces of the library over it.
+"""The local backend: a store that is opened for one command, with the interfaces of the library over it.
 
-A file that is not there is not created unless the command says so, and one that holds something else is left alone.
+A missing file is created only if the command says so, and a file that is not a ledger is not changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from noonbell.store.wrapping import with_verbs
 
 
 class StandingClock(SystemClock):
-    """The clock of one command: it stands at the moment when the command was called."""
+    """The clock of one command: it is stopped at the moment when the command was called."""
 
     def __init__(self, at: datetime) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ async def opened(
     apprise: bool = False,
     live: bool = False,
 ) -> AsyncIterator[Backend]:
-    """The store of a place, open. `live` is for commands that last: their clock goes on."""
+    """Open the store of a place. `live` is for commands that keep running: their clock advances."""
     assert place.store is not None  # noqa: S101 - a place without a server has a store
     keys = find_keys(key_file, os.environ) if needs_keys else None
     if not create:
@@ -69,7 +69,7 @@ async def opened(
     store = open_store(place.store, read_only=read_only)
     clock: Clock = SystemClock() if live else StandingClock(place.now)
     timeline = None if read_only else _timeline_of(place.store)
-    if timeline is not None:  # so that engines hear of what is written here, and not two seconds late
+    if timeline is not None:  # so that engines are notified of changes at once, and not at their next poll
         from noonbell.timeline import with_timeline  # noqa: PLC0415 - where there is one
 
         store = with_timeline(store, timeline, clock)
@@ -81,31 +81,31 @@ async def opened(
 
 
 def _timeline_of(store: str) -> str | None:
-    """The timeline in front of this very store, where the settings name one."""
+    """Return the timeline in front of this store, if the settings name one."""
     try:
         settings = load(environ=os.environ)
-    except NoonbellError:  # whatever is wrong with them is the service's to tell
+    except NoonbellError:  # the service reports what is wrong with them
         return None
     return settings.timeline if settings.store == store else None
 
 
 class LocalBackend:
-    """The faces of the library over one open store. Whoever has the database acts for all teams."""
+    """The interfaces of the library over one open store. Access to the database gives access to all teams."""
 
     def __init__(self, store: Ledger, clock: Clock, keys: Any, egress: Egress, *, apprise: bool) -> None:
         who = actor()
         self._store = store
         self._clock = clock
         self._secrets = Secrets(store, keys, clock, who)
-        # whether a command may be started is for the engine to say that runs it, not for whoever writes it down
+        # the engine that runs a command checks whether it may be started, not the program that writes the schedule
         faces = Schedules(
             store, clock=clock, secrets=self._secrets, egress=egress, actor=who, apprise=apprise, commands=True
         )
-        # a view: what the library would log, the command line says
+        # a view: the command prints what the library would log
         self.schedules = LocalSchedules(store, faces.acting(who, None))
         self.channels: Channels = faces.channels
         self.rules: Rules = faces.rules
-        # a ping may say what is secret: without the keys nothing is known of that, as for whoever has no secrets
+        # the body of a ping may hold secrets; without the master keys they are unknown and cannot be masked
         self.monitors = Monitors(store, clock, actor=who, secrets=self._secrets if keys is not None else None)
         self.secrets = LocalSecrets(store, self._secrets)
         self.keys = LocalKeys(store, clock, who)
@@ -139,7 +139,7 @@ class LocalBackend:
 
 
 class LocalSecrets:
-    """The secrets of a store; signing keys are made for schedules of the team that exist alone."""
+    """The secrets of a store; signing keys are created only for existing schedules of the team."""
 
     def __init__(self, store: Ledger, secrets: Secrets) -> None:
         self._store = store
@@ -165,7 +165,7 @@ class LocalSecrets:
 
 
 class LocalKeys(Access):
-    """The keys of a store. The first key may come before the first start of the service, and with it the team."""
+    """The keys of a store. The first key, and with it the team, may be created before the service first starts."""
 
     async def create_key(self, *args: Any, **kwargs: Any) -> tuple[ApiKey, str]:
         await self.ensure_default_team()
@@ -212,7 +212,7 @@ def _counting(store: Ledger, progress: Callable[[int], None]) -> Ledger:
 
 
 class LocalFiles:
-    """Plans against the store. A plan lives as long as the face does, or is handed to the next one."""
+    """Plans against the store. A plan is kept as long as this object, or is passed to the next one."""
 
     def __init__(self, store: Ledger, clock: Clock) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Schedules of a store as a command sees them: durable ones, and between them the tasks that programs have declared."""
+"""The schedules of a store for commands: durable ones, and the tasks that programs have declared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noonbell.schedules.records import Page, QuietHoursRecord, Schedule, Upcomin
 
 
 class LocalSchedules:
-    """`Schedules` with the declared tasks among those that are listed."""
+    """`Schedules` whose lists include the declared tasks."""
 
     def __init__(self, store: Ledger, schedules: Schedules) -> None:
         self._store = store

@@ -1,7 +1,7 @@
-"""What a command may ask of a backend, subject by subject.
+"""The interface between commands and backends, by subject.
 
 The names and records are those of the library (`Schedules`, `Channels`, …), so that the local side is the library
-itself. Errors are those of the library on both sides; where a server cannot be asked at all, it is a `Complaint`.
+itself. Errors are those of the library on both sides; an operation that a server does not support is a `CliError`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from noonbell.schedules.statistics import Statistics
 
 
 class ScheduleFace(Protocol):
-    """Schedules, their runs, and quiet hours. Tasks that programs have declared are among those that are listed."""
+    """Schedules, their runs, and quiet hours. Lists include the tasks that programs have declared."""
 
     async def create(self, *, team: str | None, fields: dict[str, Any]) -> Schedule: ...
     async def get(self, schedule_id: str) -> Schedule: ...
@@ -102,7 +102,7 @@ class KeyFace(Protocol):
 
 class LedgerFace(Protocol):
     async def zone_of(self, task: str, owner: str | None) -> str:
-        """The IANA name of the zone that a task's times are said in."""
+        """Return the IANA name of the zone in which a task's times are given."""
         ...
 
     async def why(self, task: str, at: datetime | None, owner: str | None) -> Answer: ...
@@ -110,16 +110,16 @@ class LedgerFace(Protocol):
     async def verify(
         self, owner: str | None, start: datetime | None, end: datetime | None, progress: Callable[[int], None]
     ) -> Report:
-        """`progress` is told how much has been looked at."""
+        """Check the ledger. `progress` is called with the number of rows that were read."""
         ...
 
     async def owners(self) -> list[str]:
-        """Everybody whose tasks and schedules there are."""
+        """Return all owners of tasks and schedules."""
         ...
 
 
 class ShownPlan(NamedTuple):
-    """A plan as it is shown, and as plain values."""
+    """A plan for people, and as plain values."""
 
     source: str
     managed_by: str
@@ -127,7 +127,7 @@ class ShownPlan(NamedTuple):
     schedules: Sequence[Item]
     quiet_hours: Sequence[Item]
     data: dict[str, Any]
-    made: Any  # what the backend that made it needs to apply it
+    made: Any  # the data with which the same backend applies it
 
     @property
     def empty(self) -> bool:
@@ -142,16 +142,16 @@ class ShownPlan(NamedTuple):
 
 
 class FileFace(Protocol):
-    """A file of schedules against the store. `apply` does what a plan of the same place has shown, or nothing."""
+    """A file of schedules against the store. `apply` makes exactly the changes of a plan that was shown, or none."""
 
     async def plan(self, file: ScheduleFile, text: str, form: str, team: str | None) -> ShownPlan: ...
     async def apply(self, shown: ShownPlan, actor: str | None) -> Sequence[str]:
-        """Do it; returns warnings."""
+        """Apply the plan and return warnings."""
         ...
 
 
 class EngineUp(NamedTuple):
-    """An engine that is alive. Where it runs is not told to everybody."""
+    """A live engine. Its host and process are None for callers who may not see them."""
 
     lane: str
     state: str
@@ -167,7 +167,7 @@ class EngineUp(NamedTuple):
     last_poll_seconds_ago: float | None = None  # None: it has not polled yet
 
     def poll_seconds_ago(self, now: datetime) -> float:
-        """How long ago it completed a poll, as far as the store knows; before the first one, when it joined."""
+        """Return the seconds since its last poll that the store has recorded; before the first one, since it joined."""
         joined = (now - self.joined_at).total_seconds()
         return joined if self.last_poll_seconds_ago is None else self.last_poll_seconds_ago
 
@@ -176,12 +176,12 @@ class EngineUp(NamedTuple):
         return "" if self.host is None else f"{self.host}, process {self.pid}"
 
     def data(self) -> dict[str, Any]:
-        told = self._asdict()
-        return {**told, "up_since": self.up_since.isoformat(), "joined_at": self.joined_at.isoformat()}
+        fields = self._asdict()
+        return {**fields, "up_since": self.up_since.isoformat(), "joined_at": self.joined_at.isoformat()}
 
 
 class Backend(Protocol):
-    """What a command works on."""
+    """A database or a server, as commands see it."""
 
     @property
     def schedules(self) -> ScheduleFace: ...
@@ -201,15 +201,15 @@ class Backend(Protocol):
     def files(self) -> FileFace: ...
 
     def team_for(self, given: str | None) -> str:
-        """Into which team something is put; a `Complaint` where that is not possible here."""
+        """Return the team for a new object; raise `CliError` if it cannot be created in that team here."""
         ...
 
     def team_seen(self, given: str | None) -> str | None:
-        """Whose things are listed; None: everybody's."""
+        """Return the team whose objects are listed; None for all teams."""
         ...
 
     async def engines(self) -> Sequence[EngineUp]: ...
 
     def follow(self, team: str | None) -> AsyncIterator[LiveEvent | None]:
-        """What happens, as it happens; None now and then where nothing does."""
+        """Yield events as they happen, and None from time to time if there are none."""
         ...

@@ -1,6 +1,6 @@
-"""The remote side: a service that is asked over its REST API, answering with the records of the library.
+"""The remote backend: calls the REST API of a service and returns records of the library.
 
-What the API leaves out of a record because a caller knows it (the team of the key) is put in again here.
+Fields that the API leaves out because the caller knows them (the team of the key) are added here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def connected(place: ConnectionTarget, key: str | None) -> AsyncIterator[Backend]:
-    """The service of a place. Who the key stands for is asked first, so that a wrong one is told at once."""
+    """Connect to the service of a place. The key is checked first, so that a wrong one is reported at once."""
     assert place.server is not None  # noqa: S101 - the caller has looked
     client = Client(place.server, key, as_json=place.as_json)
     caller = await client.get("/caller")
@@ -38,7 +38,7 @@ async def connected(place: ConnectionTarget, key: str | None) -> AsyncIterator[B
 
 
 class RemoteBackend:
-    """One service, seen with one key."""
+    """One service, accessed with one key."""
 
     def __init__(self, client: Client, place: ConnectionTarget, team: str) -> None:
         self._client = client
@@ -55,8 +55,8 @@ class RemoteBackend:
 
     def team_for(self, given: str | None) -> str:
         if given not in (None, self._team):
-            told = f'The key is of the team "{self._team}" and sees no other; leave --team out, or use another key'
-            raise self._place.complaint(told, {"option": "--team", "value": given, "team": self._team})
+            message = f'The key is for the team "{self._team}" only; leave out --team, or use another key'
+            raise self._place.cli_error(message, {"option": "--team", "value": given, "team": self._team})
         return self._team
 
     def team_seen(self, given: str | None) -> str | None:
@@ -84,7 +84,7 @@ class RemoteSchedules:
         self._team = team
 
     async def create(self, *, team: str | None, fields: dict[str, Any]) -> Schedule:
-        del team  # it is the key's, which was looked at before
+        del team  # the team of the key, which was read before
         return _schedule(await self._client.call("POST", "/schedules", fields, once=True))
 
     async def get(self, schedule_id: str) -> Schedule:
@@ -165,9 +165,9 @@ class RemoteSchedules:
     async def delete_quiet_hours(self, policy_id: str) -> None:
         await self._client.call("DELETE", f"/quiet-hours/{escaped(policy_id)}")
 
-    def _quiet(self, told: dict[str, Any]) -> QuietHoursRecord:
-        return msgspec.convert({"team": self._team, **told}, QuietHoursRecord)
+    def _quiet(self, document: dict[str, Any]) -> QuietHoursRecord:
+        return msgspec.convert({"team": self._team, **document}, QuietHoursRecord)
 
 
-def _schedule(told: dict[str, Any]) -> Schedule:
-    return msgspec.convert({**told, "lane": told.get("lane") or ""}, Schedule)
+def _schedule(document: dict[str, Any]) -> Schedule:
+    return msgspec.convert({**document, "lane": document.get("lane") or ""}, Schedule)

@@ -1,6 +1,6 @@
 """`why`, `verify`, `plan` and `apply` of a service.
 
-A service proves at most 31 days in one request, of some schedules at a time: a longer stretch is asked for in parts.
+A service checks at most 31 days of some schedules in one request; a longer range is checked in several requests.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class RemoteLedger:
         try:
             schedule_id = (await self._find(task, owner)).schedule_id
         except ScheduleNotFoundError:
-            schedule_id = task  # perhaps one that was deleted, which keeps its history under its id
+            schedule_id = task  # it may be deleted, and keeps its history under its id
         when = None if at is None else at.isoformat(timespec="seconds")
-        told = await self._client.get(f"/schedules/{escaped(schedule_id)}/why", at=when)
-        return Answer(told["text"], told["facts"])
+        answer = await self._client.get(f"/schedules/{escaped(schedule_id)}/why", at=when)
+        return Answer(answer["text"], answer["facts"])
 
     async def _find(self, task: str, owner: str | None) -> Schedule:
         if (task, owner) not in self._known:
@@ -64,8 +64,8 @@ class RemoteLedger:
         self, owner: str | None, start: datetime | None, end: datetime | None, progress: Callable[[int], None]
     ) -> Report:
         if owner is not None:
-            told = "A server proves all schedules of a team; --owner and --scheduler are for --store"
-            raise self._place.complaint(told, {"option": "--owner", "value": owner})
+            message = "A server verifies all schedules of a team; --owner and --scheduler require --store"
+            raise self._place.cli_error(message, {"option": "--owner", "value": owner})
         upto = datetime.now(UTC) if end is None else end
         since = upto - _DAY if start is None else start
         report = Report([], [])
@@ -77,7 +77,7 @@ class RemoteLedger:
                 progress(report.occurrences)
             since, first = part, False
         if start is None:
-            report.remarks.append("A server looks at the last day unless --from says otherwise")
+            report.remarks.append("A server checks the last day by default; see --from")
         report.remarks = list(dict.fromkeys(report.remarks))
         return report
 
@@ -120,19 +120,19 @@ class RemoteFiles:
     async def plan(self, file: ScheduleFile, text: str, form: str, team: str | None) -> ShownPlan:
         del team
         given = {"text": text, "format": form, "name": file.name}
-        told = await self._client.call("POST", "/plan", given)
-        items, quiet = (msgspec.convert(told[part], list[Item]) for part in ("schedules", "quiet_hours"))
-        return ShownPlan(file.document.source, told["managed_by"], told["unchanged"], items, quiet, told, given)
+        answer = await self._client.call("POST", "/plan", given)
+        items, quiet = (msgspec.convert(answer[part], list[Item]) for part in ("schedules", "quiet_hours"))
+        return ShownPlan(file.document.source, answer["managed_by"], answer["unchanged"], items, quiet, answer, given)
 
     async def apply(self, shown: ShownPlan, actor: str | None) -> Sequence[str]:
         if actor is not None:
-            told = "The audit of a server names the key that was used; leave --actor out"
-            raise self._place.complaint(told, {"option": "--actor", "value": actor})
+            message = "The audit of a server names the key that was used; leave out --actor"
+            raise self._place.cli_error(message, {"option": "--actor", "value": actor})
         given = {**shown.made, "fingerprint": shown.data["fingerprint"], "allow_delete": True}
         try:
             done = await self._client.call("POST", "/apply", given)
         except NoonbellError as error:
             if isinstance(error, PlanOutdatedError) or error.details.get("field") == "fingerprint":
-                raise self._place.complaint(f"{error}; nothing was applied", {"kind": "PlanOutdatedError"}) from error
+                raise self._place.cli_error(f"{error}; nothing was applied", {"kind": "PlanOutdatedError"}) from error
             raise
         return [str(warning) for warning in done.get("warnings", ())]

@@ -38,17 +38,17 @@ class RemoteChannels:
         await self._client.call("DELETE", f"/channels/{escaped(channel_id)}")
 
     async def test(self, channel_id: str) -> str:
-        told = await self._client.call("POST", f"/channels/{escaped(channel_id)}/test")
-        if not told["delivered"]:
-            raise _worded(DeliveryError, str(told["answer"]))
-        return str(told["answer"])
+        answer = await self._client.call("POST", f"/channels/{escaped(channel_id)}/test")
+        if not answer["delivered"]:
+            raise _worded(DeliveryError, str(answer["answer"]))
+        return str(answer["answer"])
 
     async def signing_keys(self, channel_id: str) -> Sequence[str]:
         found = await self._client.get(f"/channels/{escaped(channel_id)}/signing-keys")
         return [str(one["key"]) for one in found["items"]]
 
-    def _read(self, told: dict[str, Any]) -> Channel:
-        return msgspec.convert({"team": self._team, **told}, Channel)
+    def _read(self, document: dict[str, Any]) -> Channel:
+        return msgspec.convert({"team": self._team, **document}, Channel)
 
 
 class RemoteRules:
@@ -67,8 +67,8 @@ class RemoteRules:
     async def delete(self, rule_id: str) -> None:
         await self._client.call("DELETE", f"/rules/{escaped(rule_id)}")
 
-    def _read(self, told: dict[str, Any]) -> Rule:
-        return msgspec.convert({"team": self._team, **told}, Rule)
+    def _read(self, document: dict[str, Any]) -> Rule:
+        return msgspec.convert({"team": self._team, **document}, Rule)
 
 
 class RemoteMonitors:
@@ -126,10 +126,10 @@ class RemoteMonitors:
             if cursor is None:
                 raise NoonbellError("The ping was taken; its monitor is gone by now, or is not for this key to see")
 
-    def _read(self, told: dict[str, Any]) -> Monitor:
-        path = told["ping_path"] or ""  # none for a key that may only read
+    def _read(self, document: dict[str, Any]) -> Monitor:
+        path = document["ping_path"] or ""  # none for a key that may only read
         token = str(path).rpartition("/")[2]
-        return msgspec.convert({"team": self._team, "token": token, **told, "ping_path": path}, Monitor)
+        return msgspec.convert({"team": self._team, "token": token, **document, "ping_path": path}, Monitor)
 
 
 class RemoteSecrets:
@@ -155,7 +155,7 @@ class RemoteSecrets:
     async def rotate(self, *, page: int = 100, progress: Callable[[int], None] | None = None) -> Rotation:
         del page, progress
         done = await self._client.call("POST", "/master-key/rotation")
-        # a server tells how many, not which: they are those of all teams
+        # a server returns the number and not the names: they belong to all teams
         return Rotation(int(done["rewrapped"]), [("", "")] * int(done["unreadable"]))
 
     async def signing_keys(self, schedule_id: str, team: str) -> Sequence[SigningKey]:
@@ -167,10 +167,10 @@ class RemoteSecrets:
         path, given = f"/schedules/{escaped(schedule_id)}/signing-keys", {"overlap_seconds": overlap.total_seconds()}
         return _signing_keys(await self._client.call("POST", path, given))
 
-    def _read(self, told: dict[str, Any]) -> SecretFacts:
+    def _read(self, document: dict[str, Any]) -> SecretFacts:
         return SecretFacts(
-            self._team, told["name"], told["version"], told["key_version"], _instant(told["created_at"]),
-            _instant(told["updated_at"]),
+            self._team, document["name"], document["version"], document["key_version"],
+            _instant(document["created_at"]), _instant(document["updated_at"]),
         )  # fmt: skip
 
 
@@ -200,7 +200,7 @@ class RemoteKeys:
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
-    """What is sent: the team is the key's."""
+    """Return the fields to send, without the team: it is that of the key."""
     return {key: value for key, value in fields.items() if key != "team"}
 
 
@@ -208,20 +208,20 @@ def _monitor(monitor_id: str) -> str:
     return f"/monitors/{escaped(monitor_id)}"
 
 
-def _lasting(told: dict[str, Any], name: str) -> dict[str, Any]:
-    """With a duration in place of its seconds."""
-    seconds = told.get(f"{name}_seconds")
-    return {**told, name: None if seconds is None else timedelta(seconds=seconds)}
+def _lasting(document: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the document with a duration in place of its seconds."""
+    seconds = document.get(f"{name}_seconds")
+    return {**document, name: None if seconds is None else timedelta(seconds=seconds)}
 
 
 def _instant(text: str) -> int:
     return instant(datetime.fromisoformat(text))
 
 
-def _signing_keys(told: dict[str, Any]) -> list[SigningKey]:
+def _signing_keys(document: dict[str, Any]) -> list[SigningKey]:
     return [
         SigningKey(one["key"], _instant(one["created_at"]), None if one["until"] is None else _instant(one["until"]))
-        for one in told["items"]
+        for one in document["items"]
     ]
 
 

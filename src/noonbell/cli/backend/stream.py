@@ -1,7 +1,6 @@
 """Server-sent events of a service, read in a thread that dies with the process.
 
-A connection that breaks is made again, with the id of the last event, so that nothing is lost; a `reset` says where
-something was.
+A broken connection is opened again with the id of the last event, so that no event is lost; a `reset` marks a gap.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _END: Final = object()
 
 
 async def events(client: Client, path: str) -> AsyncIterator[tuple[str, str, Any] | None]:
-    """Events as (id, kind, data), without end; None where the service only says that it lives."""
+    """Yield events as (id, kind, data), without end; None for a keep-alive of the service."""
     last: str | None = None
     pause = 1.0
     while True:
@@ -48,7 +47,7 @@ async def events(client: Client, path: str) -> AsyncIterator[tuple[str, str, Any
 
 
 class _StreamReader(threading.Thread):
-    """Reads one stream in a thread that dies with the process, and hands what comes to the event loop."""
+    """Reads one stream in a daemon thread, and passes its events to the event loop."""
 
     def __init__(self, client: Client, target: str, last: str | None, queue: asyncio.Queue[Any]) -> None:
         super().__init__(name="noonbell-events", daemon=True)
@@ -65,7 +64,7 @@ class _StreamReader(threading.Thread):
 
     def _put(self, item: Any) -> None:
         if not self._closed:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the reader
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
 
     def run(self) -> None:

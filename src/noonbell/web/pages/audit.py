@@ -1,4 +1,4 @@
-"""The audit, newest first: who changed what, and every unusual decision, with filters that stay in the address."""
+"""The audit, newest first: changes with their actors, and unusual decisions; filters are kept in the address."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NumberInPath = Annotated[int, Path(alias="number", ge=1, lt=2**63)]
 _CURSOR: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _SHORT: Final = 3
 _LONGEST: Final = 60
-# What is offered while one types; anything else can be typed.
+# Suggestions while typing; any other text can be entered.
 EVENTS: Final = (
     "schedule.created", "schedule.updated", "schedule.paused", "schedule.resumed", "schedule.deleted",
     "schedule.triggered", "schedule.missed", "schedule.skipped", "schedule.quarantined",
@@ -58,7 +58,7 @@ async def show(visitor: Visiting) -> Response:
     before = int(cursor) if _CURSOR.fullmatch(cursor) else None
     rows = await visitor.service.store.audit.page(wanted, before, _PAGE + 1, newest_first=True)
     mask = await visitor.masking()
-    items = [_told(mask, number, event) for number, event in rows[:_PAGE]]
+    items = [_audit_row(mask, number, event) for number, event in rows[:_PAGE]]
     return visitor.page(
         "audit.html", items=items, asked=asked | days, errors=errors | more_errors, first=before is None,
         more=rows[_PAGE - 1][0] if len(rows) > _PAGE else None, events=EVENTS,
@@ -67,7 +67,7 @@ async def show(visitor: Visiting) -> Response:
 
 
 def _day(text: str, field: str) -> tuple[datetime | None, dict[str, str]]:
-    """The beginning of a day in UTC."""
+    """Return the beginning of a day in UTC."""
     if not text:
         return None, {}
     try:
@@ -76,10 +76,10 @@ def _day(text: str, field: str) -> tuple[datetime | None, dict[str, str]]:
         return None, {field: "must be a day such as 2026-11-01"}
 
 
-def _told(mask: Callable[[str], str], number: int, event: AuditEvent) -> dict[str, Any]:
+def _audit_row(mask: Callable[[str], str], number: int, event: AuditEvent) -> dict[str, Any]:
     detail = msgspec.json.decode(event.detail)
     detail = detail if isinstance(detail, dict) else {"detail": detail}
-    # what the slots of a stretch follow from: for programs, and for the page of them
+    # the data from which the slots of a span are calculated, for programs and for the page of the slots
     slots = detail.get("count") if detail.pop("slots_of", None) is not None else None
     detail = _dated(without_credentials(detail))
     text = mask(msgspec.json.format(msgspec.json.encode(detail), indent=2).decode())
@@ -92,31 +92,31 @@ def _told(mask: Callable[[str], str], number: int, event: AuditEvent) -> dict[st
 
 @router.get("/audit/{number}")
 async def show_slots(visitor: Visiting, number: NumberInPath) -> Response:
-    """One event; a stretch of missed slots is told slot by slot, as the API tells it."""
+    """Show one event; a span of missed slots is listed slot by slot, as in the API."""
     cursor = visitor.request.query_params.get("cursor", "")
     begun = cursor if _SLOT_CURSOR.fullmatch(cursor) and cursor.partition(".")[0] == str(number) else None
     page = await visitor.schedules.audit(cursor=begun or str(number - 1), limit=_SLOTS)
     items = [one for one in page.items if one.audit_id == number]
     if not items:
-        raise ProblemError(404, f"There is no event {number} in the audit of this team", kind="event-not-found")
+        raise ProblemError(404, f"Audit event not found: {number}", kind="event-not-found")
     more = page.next_cursor if page.next_cursor and page.next_cursor.startswith(f"{number}.") else None
     mask = await visitor.masking()
     slots = [one.detail.get("scheduled_for") for one in items]
-    told = [] if any(slots) else [mask(pretty(_dated(without_credentials(one.detail)))) for one in items]
+    details = [] if any(slots) else [mask(pretty(_dated(without_credentials(one.detail)))) for one in items]
     return visitor.page(
-        "audit_event.html", event=items[0], number=number, more=more, first=begun is None, details=told,
+        "audit_event.html", event=items[0], number=number, more=more, first=begun is None, details=details,
         slots=[moment(slot) for slot in slots if isinstance(slot, int)],
         reason=mask(str(items[0].detail.get("reason") or "")),
     )  # fmt: skip
 
 
 def _dated(value: Any) -> Any:
-    """Instants as people write them."""
+    """Return a value with its instants as readable dates."""
     return dated(value, lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _gist(detail: dict[str, Any]) -> str:
-    """The plain values of a detail on one line."""
+    """Return the scalar values of a detail on one line."""
     plain = [
         f"{name} {value if not isinstance(value, bool) else 'yes' if value else 'no'}"
         for name, value in detail.items()
@@ -126,7 +126,7 @@ def _gist(detail: dict[str, Any]) -> str:
 
 
 def _link(event: AuditEvent) -> str | None:
-    """The page of what an event is about, where there is one."""
+    """Return the address of the page of an event's subject, if it has one."""
     kind = event.event.partition(".")[0]
     if event.event.endswith(".deleted"):
         return None

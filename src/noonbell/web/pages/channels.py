@@ -1,7 +1,7 @@
-"""Channels: where notices go, each with a button that sends one to try it. Rules are on the same page.
+"""Channels: the destinations of notices, each with a button for a test notice. Rules are on the same page.
 
-What is secret in a channel is not shown, and is not sent to the browser: a form for changing one leaves it empty, and
-keeps what is there as long as nothing else of the address changes.
+The secrets of a channel are not sent to the browser: its form leaves these fields empty, and an empty field keeps the
+stored value as long as nothing else of the address changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ASKED: Final[Mapping[str, tuple[Ask, ...]]] = {
         Ask("security", "Security", "", "choice", ("starttls", "tls", "none")),
         Ask("from", "From", "an address such as noonbell@example.com"),
         Ask("to", "To", "one or more addresses, between commas", "list"),
-        Ask("user", "Log in as", "empty where the server wants nobody to", required=False),
+        Ask("user", "Log in as", "empty if the server needs no login", required=False),
         Ask("password", "Password", "kept sealed, and never shown", "password", required=False),
     ),
     "slack": (Ask("url", "Address of the incoming webhook", "https://hooks.slack.com/services/…", "password"),),
@@ -71,7 +71,7 @@ KIND_NAMES: Final = {
 
 
 async def find(visitor: RequestContext, channel_id: str) -> Channel:
-    """A channel of another team is as one that is not there."""
+    """Return a channel; one of another team counts as not found."""
     found = await visitor.service.channels.get(channel_id)
     if found.team != visitor.team:
         raise ChannelNotFoundError(channel_id)
@@ -113,7 +113,7 @@ async def create(visitor: Changing) -> Response:
     except NoonbellError as error:
         return _form(visitor, kind, None, form, await refused(visitor, error, _names(kind), _paths(kind)))
     visitor.service.events.nudge()
-    return visitor.go("/channels", f"The channel “{made.name}” is there. Test it, and make a rule that uses it")
+    return visitor.go("/channels", f"The channel “{made.name}” was created. Test it, and add a rule that uses it")
 
 
 @router.get("/channels/{channel_id}")
@@ -133,7 +133,7 @@ async def change(visitor: Changing, channel_id: ChannelInPath) -> Response:
         if _differs(channel, config):
             lost = [name for name in _secret(channel.kind) if name in channel.config and name not in config]
             if lost:
-                reason = "is kept sealed, and goes with the rest: type it again, or change nothing but the name"
+                reason = "is stored encrypted and belongs to this address: enter it again, or change only the name"
                 return _form(visitor, channel.kind, channel, form, {lost[0]: reason})
             beyond = {name: value for name, value in channel.config.items() if name not in _names(channel.kind)}
             changes["config"] = beyond | config
@@ -147,13 +147,13 @@ async def change(visitor: Changing, channel_id: ChannelInPath) -> Response:
 
 @router.post("/channels/{channel_id}/test")
 async def test(visitor: Changing, channel_id: ChannelInPath) -> Response:
-    """One notice past all limits; what the other side said, or why it did not arrive, is told."""
+    """Send one notice past all limits, and show the receiver's answer or why it was not delivered."""
     channel = await find(visitor, channel_id)
     try:
         answer = await visitor.schedules.channels.test(channel_id)
     except DeliveryError as error:
-        return visitor.go("/channels", f"The test to “{channel.name}” did not arrive. {error}", "bad")
-    return visitor.go("/channels", f"The test to “{channel.name}” was taken: {answer}")
+        return visitor.go("/channels", f"The test to “{channel.name}” was not delivered. {error}", "bad")
+    return visitor.go("/channels", f"The test to “{channel.name}” was delivered: {answer}")
 
 
 @router.post("/channels/{channel_id}/turn")
@@ -167,7 +167,7 @@ async def turn(visitor: Changing, channel_id: ChannelInPath) -> Response:
 
 @router.post("/channels/{channel_id}/signing-keys")
 async def signing_keys(visitor: Changing, channel_id: ChannelInPath) -> Response:
-    """For whoever receives what a webhook is sent. In the answer to a POST, so that no link shows them."""
+    """Show the keys with which a webhook's receiver verifies requests. It takes a POST, so that no link shows them."""
     channel = await find(visitor, channel_id)
     keys = await visitor.schedules.channels.signing_keys(channel_id)
     return _form(visitor, channel.kind, channel, _typed(channel), status=200, keys=keys)
@@ -196,7 +196,7 @@ def _form(
     shown = {name: typed.get(name, "") for name in (*_names(kind), "most_per_minute")}
     for ask in ASKED[kind]:
         if ask.kind in ("password", "headers"):
-            shown[ask.name] = ""  # what is secret is not sent back, even where it was just typed
+            shown[ask.name] = ""  # secrets are not sent back, even if they were just typed
     shown["enabled"] = _is_on(typed.get("enabled"))
     usual = {"keys": None, "errors": errors or {}, "action": "/channels/new"}
     if channel is not None:
@@ -246,7 +246,7 @@ def _config(kind: str, form: Form) -> dict[str, Any]:
 
 
 def _differs(channel: Channel, config: dict[str, Any]) -> bool:
-    """Whether something was typed that is not there: a secret, or another value of what can be seen."""
+    """Return whether the form differs from the channel: a secret was typed, or a visible value changed."""
     secret = _secret(channel.kind)
     if any(config.get(name) for name in secret):
         return True

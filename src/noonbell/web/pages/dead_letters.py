@@ -1,6 +1,6 @@
-"""Messages that could not be delivered, by schedules and to channels: what they say, and why they were given up.
+"""Dead letters of schedules and of channels: their content, and why delivery was given up.
 
-Each can be sent again, after what was wrong is mended, or be dropped.
+Each can be sent again once its cause is fixed, or dropped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The forecast: the coming week as a heat map of starts per minute, and its busiest minutes by name.
 
-Looking ahead takes a moment where there is much, so what was found is kept for a little while for each team.
+A forecast of many schedules takes a moment, so it is cached briefly for each team.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PART: Final = 15  # minutes: hours begin at none but such in every zone
 
 
 class Cell(NamedTuple):
-    """An hour of the week: its number from now, the starts of its busiest minute, all of them, and how hot it is."""
+    """An hour of the week: its number from now, the starts of its busiest minute, all its starts, and its shade."""
 
     hour: int
     peak: float
@@ -82,12 +82,12 @@ def _zone(name: str) -> tuple[str, dict[str, str]]:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return "UTC", {"zone": "is no zone; write one such as Europe/Kyiv"}
+        return "UTC", {"zone": "is not a time zone; enter an IANA zone such as Europe/Kyiv"}
     return name, {}
 
 
 def _said(found: Forecast, zone: str) -> Callable[[int], str]:
-    """A minute of the week as people write it."""
+    """Return a minute of the week as readable text."""
     local = ZoneInfo(zone)
 
     def said(minute: int) -> str:
@@ -98,7 +98,7 @@ def _said(found: Forecast, zone: str) -> Callable[[int], str]:
 
 
 def heat_map(found: Forecast, zone: str) -> list[Row]:
-    """Days by hours, on the clock of a zone. An hour that the clock repeats is drawn with its first coming."""
+    """Return days by hours, by the clock of a zone. An hour that the clock repeats is drawn as one."""
     local = ZoneInfo(zone)
     begins: dict[tuple[date, int], int] = {}
     for minute in (0, *range(-found.begins // MINUTE % _PART, WEEK, _PART)):
@@ -115,19 +115,19 @@ def heat_map(found: Forecast, zone: str) -> list[Row]:
 
 
 def _step(starts: float, top: float) -> int:
-    """0 is nothing; the rest are equal parts of the way to the busiest minute, the last for that one."""
+    """Return the shade: 0 for no starts, then equal steps up to the busiest minute, which has the last one."""
     return 0 if not starts else 1 + min(int(starts / top * _STEPS), _STEPS - 1)
 
 
 def _minutes(found: Forecast, first: int, zone: str) -> list[tuple[datetime, float]]:
-    """The minutes of the hour that begins with minute `first`."""
+    """Return the minutes of the hour that begins with minute `first`."""
     local = ZoneInfo(zone)
     counts = found.counts[first : first + HOUR]
     return [(moment(found.begins + (first + place) * MINUTE).astimezone(local), n) for place, n in enumerate(counts)]
 
 
 def short(starts: float) -> str:
-    """A count in a few letters: 7, 950, 1.2k, 35k."""
+    """Return a count in a few characters: 7, 950, 1.2k, 35k."""
     if starts < 10 and not float(starts).is_integer():
         return f"{starts:.1f}"
     if starts < 1_000:

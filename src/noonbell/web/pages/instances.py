@@ -1,4 +1,4 @@
-"""Which engines are alive on which lanes, what they have in hand, and how the one in this process is doing."""
+"""The live engines of each lane, their runs in flight, and the state of the engine in this process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def show(visitor: Visiting) -> Response:
 
 
 def _shown(visitor: Visiting, one: EngineRecord) -> dict[str, object]:
-    """An engine as it is shown; where it runs is told to those who look after teams."""
+    """Return an engine for the page; its host and process are only for users who manage teams."""
     return {
         "lane": one.lane,
         "state": one.state,
@@ -52,7 +52,7 @@ def _shown(visitor: Visiting, one: EngineRecord) -> dict[str, object]:
 
 
 def _verbs(visitor: Visiting) -> list[dict[str, object]]:
-    """What the store was asked most, and how long that took on average."""
+    """Return the most frequent calls of the store, and their average duration."""
     found = []
     for name, times in visitor.service.times.verbs.items():
         calls = sum(times.buckets)

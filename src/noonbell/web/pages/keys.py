@@ -1,4 +1,4 @@
-"""API keys of the team. A key is shown once, on the page that answers its making; no other page can show it."""
+"""API keys of the team. A new key is shown once, in the response that creates it; no other page can show it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ async def show(visitor: Managing) -> Response:
 
 @router.post("/keys")
 async def create(visitor: Managing) -> Response:
-    """Answers with the page itself, not with a way to it: the key is in this answer and nowhere else."""
+    """Respond with the page itself instead of a redirect: the key is in this response and nowhere else."""
     form = visitor.form
     typed = {name: form.text(name) for name in ("name", "scope", "lasts", "team")}
     team = typed["team"] or visitor.team
     if team != visitor.team and not visitor.caller.manages_teams:
-        raise ProblemError(403, "Keys of another team are made by its own admins", kind="foreign-team")
+        raise ProblemError(403, "Keys of another team are created by its own admins", kind="foreign-team")
     if typed["lasts"] not in LASTS:
         return await _shown(visitor, 422, typed=typed, errors={"lasts": "must be one of those that are offered"})
     until = visitor.now + timedelta(days=int(typed["lasts"])) if typed["lasts"] else None
@@ -44,7 +44,7 @@ async def create(visitor: Managing) -> Response:
     try:
         record, key = await access.create_key(team, [typed["scope"]], name=typed["name"], expires_at=until)
     except AccessNotFoundError:
-        return await _shown(visitor, 422, typed=typed, errors={"team": "is no team; make it first"})
+        return await _shown(visitor, 422, typed=typed, errors={"team": "is not a team; create it first"})
     except NoonbellError as error:
         errors = await refused(visitor, error, tuple(typed), {"scopes": "scope"})
         return await _shown(visitor, 422, typed=typed, errors=errors)
@@ -57,26 +57,26 @@ async def revoke(visitor: Managing, key_id: KeyInPath) -> Response:
     record = await visitor.service.access.get_key(key_id, team=visitor.team)
     revoked = await access_of(visitor.service, visitor.caller).revoke_key(key_id, team=visitor.team)
     visitor.service.events.nudge()
-    return visitor.go("/keys", f"The key “{record.name}” is revoked{_and_others(revoked)}; it opens nothing any more")
+    return visitor.go("/keys", f"The key “{record.name}” is revoked{_and_others(revoked)}")
 
 
 @router.post("/keys/take-back")
 async def take_back(visitor: Managing) -> Response:
-    """Whoever looks after teams can take back what was given to one, by the id that he was told; no list shows it."""
+    """Let users who manage teams revoke another team's key by its id, which was shown when they created it."""
     if not visitor.caller.manages_teams:
         raise ProblemError(403, "Keys of another team are revoked by its own admins", kind="foreign-team")
     key_id = visitor.form.text("key_id")
     try:
         revoked = await access_of(visitor.service, visitor.caller).revoke_key(key_id[:64])
     except AccessNotFoundError:
-        errors = {"key_id": "is the id of no key: it is what stands between nbk_ and the next _"}
+        errors = {"key_id": "is not the id of a key: the id is the part between nbk_ and the next _"}
         return await _shown(visitor, 422, errors=errors, typed_id=key_id[:100])
     visitor.service.events.nudge()
-    return visitor.go("/keys", f"The key {key_id} is revoked{_and_others(revoked)}; it opens nothing any more")
+    return visitor.go("/keys", f"The key {key_id} is revoked{_and_others(revoked)}")
 
 
 def _and_others(revoked: Sequence[str]) -> str:
-    return f", and so are the {len(revoked) - 1} keys that were made with it" if len(revoked) > 1 else ""
+    return f", and so are the {len(revoked) - 1} keys that were created with it" if len(revoked) > 1 else ""
 
 
 async def _shown(visitor: RequestContext, status: int = 200, **values: Any) -> Response:

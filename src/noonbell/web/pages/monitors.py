@@ -1,4 +1,4 @@
-"""Heartbeat monitors: which jobs elsewhere have been heard of, and which have not."""
+"""Heartbeat monitors: external jobs whose pings arrive in time, or do not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIELDS: Final = ("name", "type", "spec", "timezone", "grace_seconds", "max_run_
 
 
 async def _find(visitor: RequestContext, monitor_id: str) -> Monitor:
-    """A monitor of another team is as one that is not there."""
+    """Return a monitor; one of another team counts as not found."""
     found = await visitor.service.monitors.get(monitor_id)
     if found.team != visitor.team:
         raise MonitorNotFoundError(monitor_id)
@@ -56,7 +56,7 @@ async def create(visitor: Changing) -> Response:
         return _form(visitor, None, visitor.form, await refused(visitor, error, _FIELDS))
     visitor.service.events.nudge()
     understood = "" if made.understood is None else f" Understood as {made.understood}."
-    return visitor.go(_path(made.monitor_id), f"The monitor is there; it watches from its first ping on.{understood}")
+    return visitor.go(_path(made.monitor_id), f"The monitor was created; it starts with its first ping.{understood}")
 
 
 @router.get("/monitors/{monitor_id}")
@@ -96,7 +96,7 @@ async def pause(visitor: Changing, monitor_id: MonitorInPath) -> Response:
     await _find(visitor, monitor_id)
     await monitors_of(visitor.service, visitor.caller).pause(monitor_id)
     visitor.service.events.nudge()
-    return visitor.go(_path(monitor_id), "Paused: pings are noted, and nothing is concluded", "plain")
+    return visitor.go(_path(monitor_id), "Paused: pings are recorded, and the status does not change", "plain")
 
 
 @router.post("/monitors/{monitor_id}/resume")
@@ -104,7 +104,7 @@ async def resume(visitor: Changing, monitor_id: MonitorInPath) -> Response:
     await _find(visitor, monitor_id)
     await monitors_of(visitor.service, visitor.caller).resume(monitor_id)
     visitor.service.events.nudge()
-    return visitor.go(_path(monitor_id), "Watched again; the next ping is counted from now")
+    return visitor.go(_path(monitor_id), "Resumed; the next ping is due counted from now")
 
 
 @router.post("/monitors/{monitor_id}/renew-token")
@@ -112,7 +112,7 @@ async def renew(visitor: Changing, monitor_id: MonitorInPath) -> Response:
     await _find(visitor, monitor_id)
     await monitors_of(visitor.service, visitor.caller).renew_token(monitor_id)
     visitor.service.events.nudge()
-    return visitor.go(_path(monitor_id), "It has another address for pings; the old one is unknown from now on")
+    return visitor.go(_path(monitor_id), "The monitor has a new address for pings; the old one stops working at once")
 
 
 @router.post("/monitors/{monitor_id}/delete")

@@ -1,7 +1,7 @@
-"""The overview: what comes, what runs, what went wrong, and who looks after it.
+"""The overview: upcoming starts, live runs, failures, engines and monitors.
 
-Every number has a bound, so that the page costs the same with a thousand schedules and with a million; where a bound is
-reached the page says so.
+Every number has a bound, so that the page costs the same with a thousand schedules and with a million; if a bound is
+reached, the page says so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LIVE: Final = LEDGER_TABLES["live"].columns
 
 
 class Alive(NamedTuple):
-    """A run that has not ended."""
+    """A live run."""
 
     run_id: str
     name: str
@@ -54,8 +54,8 @@ class Instance(NamedTuple):
     here: bool
 
 
-class _Standing(NamedTuple):
-    """What stands in the store at one moment. `known` are the schedules of the live rows, by number."""
+class _Snapshot(NamedTuple):
+    """A consistent read of the store. `known` are the schedules of the live rows, by number."""
 
     live: list[dict[str, Any]]
     known: dict[int, StoredSchedule]
@@ -103,11 +103,11 @@ async def overview(visitor: Visiting) -> Response:
     )
 
 
-async def _standing(store: Ledger, schedules: Schedules, team: str, now: int, *, operates: bool) -> _Standing:
+async def _standing(store: Ledger, schedules: Schedules, team: str, now: int, *, operates: bool) -> _Snapshot:
     live = [dict(zip(_LIVE, row, strict=True)) for row in await store.read("live", None, _MOST_LIVE)]
     wanted = WakeFilter(now + MINUTES * MINUTE, team=team)
     wakes = await store.schedules.wakes(wanted, (now + 1, -1), MOST_SCHEDULES + 1)
-    return _Standing(
+    return _Snapshot(
         live,
         await _by_sids(store, [row["sid"] for row in live]),
         list((await _by_sids(store, [sid for _, sid in wakes])).values()),
@@ -124,11 +124,11 @@ async def _by_sids(store: Ledger, sids: Sequence[int]) -> dict[int, StoredSchedu
     return {sid: found[sid] for sid in sids if sid in found}
 
 
-# --- what comes -------------------------------------------------------------------------------------------------------
+# --- upcoming starts --------------------------------------------------------------------------------------------------
 
 
 def _bars(hour: NextHour) -> list[dict[str, Any]]:
-    """What is drawn of each minute: places and heights as numbers, since styles cannot be written into the page."""
+    """Return the bar of each minute: positions and heights as numbers, because the page allows no inline styles."""
     most = max(1, hour.peak[1])
     bars = []
     for minute, (loud, quiet) in enumerate(zip(hour.counts, hour.quiet, strict=True)):
@@ -139,11 +139,11 @@ def _bars(hour: NextHour) -> list[dict[str, Any]]:
     return bars
 
 
-# --- what is and was --------------------------------------------------------------------------------------------------
+# --- live and ended runs ----------------------------------------------------------------------------------------------
 
 
-def _alive(found: _Standing, team: str) -> list[Alive]:
-    """The live runs of the team, those that execute first."""
+def _alive(found: _Snapshot, team: str) -> list[Alive]:
+    """Return the live runs of the team, executing ones first."""
     known = found.known
     alive = [
         Alive(
@@ -163,7 +163,7 @@ def _alive(found: _Standing, team: str) -> list[Alive]:
 
 
 async def _failures(schedules: Schedules) -> list[Run]:
-    """The latest runs that did not succeed, whatever they ended as."""
+    """Return the latest runs that ended in any state but success."""
     found: list[Run] = []
     for outcome in ("failed", "abandoned", "unknown"):
         page = await schedules.recent_runs(limit=_MOST_FAILURES, outcome=outcome)
@@ -173,7 +173,7 @@ async def _failures(schedules: Schedules) -> list[Run]:
 
 
 def _late(latest: Sequence[Run]) -> dict[str, timedelta] | None:
-    """How late the latest runs began: the middle one, and what all but the latest few stay below."""
+    """Return the lateness of the latest runs: the median and a high percentile."""
     found = sorted(run.lateness for run in latest if run.lateness is not None)
     if not found:
         return None
@@ -191,6 +191,6 @@ def _instances(visitor: RequestContext, engines: Sequence[EngineRecord]) -> list
 
 
 async def _monitors(visitor: RequestContext) -> tuple[Sequence[Monitor], bool]:
-    """The first of them, and whether there are more, at which nobody looks here."""
+    """Return the first monitors, and whether there are more."""
     page = await visitor.service.monitors.list(team=visitor.team, limit=_MOST_MONITORS)
     return page.items, page.next_cursor is not None

@@ -1,8 +1,8 @@
-"""Plan and apply: a file of schedules is pasted, what it would change is shown in words, and exactly that is done.
+"""Plan and apply: paste a file of schedules, see the changes in words, and apply exactly these.
 
-What was shown goes with the form as a digest. Where the store or the text has changed since, nothing is written: the
-page says what has, and shows the plan as it would be now. A file that is not right is told line by line, beside its
-text. Reading a large text is the business of a thread, as in the API.
+The form contains a digest of the plan that was shown. If the store or the text has changed since, nothing is written:
+the page lists the changes and shows the current plan. Errors in a file are shown by line, beside its text. A large text
+is parsed in a thread, as in the API.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ action = { kind = "http", method = "POST", url = "https://example.com/report" }
 
 
 class Excerpt(NamedTuple):
-    """A problem with the lines around it: number, text, and whether it is the one."""
+    """A problem with the lines around it: number, text, and whether the problem is in it."""
 
     problem: Problem
     lines: list[tuple[int, str, bool]]
@@ -57,7 +57,7 @@ class Change(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """An item of a plan for the page."""
+    """An item of a plan, for the page."""
 
     item: Item
     title: str
@@ -71,7 +71,7 @@ async def show(visitor: Changing) -> Response:
 
 @router.post("/plan")
 async def make(visitor: Changing) -> Response:
-    """What the text would change. Nothing is written."""
+    """Show the changes that the text would make. Nothing is written."""
     typed = _typed(visitor.form)
     try:
         made = await _planned(visitor, typed)
@@ -82,7 +82,7 @@ async def make(visitor: Changing) -> Response:
 
 @router.post("/plan/apply")
 async def apply_plan(visitor: Changing) -> Response:
-    """Do what was shown, all of it or nothing."""
+    """Apply the plan that was shown, as a whole or not at all."""
     typed, form = _typed(visitor.form), visitor.form
     try:
         made = await _planned(visitor, typed)
@@ -106,9 +106,9 @@ async def apply_plan(visitor: Changing) -> Response:
     except NoonbellError as error:
         return await _shown(visitor, typed, made, 422, refused=(await visitor.masking())(str(error)))
     service.events.nudge()
-    told = f"Applied: {done.created} created, {done.changed} changed, {done.deleted} deleted"
-    told = ". ".join([told, *(f"Warning: {warning.removesuffix('.')}" for warning in done.warnings)])
-    return visitor.go(f"/schedules?owner={made.file.owner}", told, "plain" if done.warnings else "good")
+    outcome = f"Applied: {done.created} created, {done.changed} changed, {done.deleted} deleted"
+    outcome = ". ".join([outcome, *(f"Warning: {warning.removesuffix('.')}" for warning in done.warnings)])
+    return visitor.go(f"/schedules?owner={made.file.owner}", outcome, "plain" if done.warnings else "good")
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -146,41 +146,41 @@ def _excerpts(text: str, problems: Sequence[Problem]) -> list[Excerpt]:
     return found
 
 
-# --- what was shown ---------------------------------------------------------------------------------------------------
+# --- the plan that was shown ------------------------------------------------------------------------------------------
 
 
 def digest_of(made: Plan) -> str:
-    """Equal for two plans that do the same from the same state; how they are worded for the coming weeks may differ."""
+    """Return a digest that is equal for two plans that make the same changes to the same state."""
     items = [
         [one.kind, one.id, one.name, [[change.field, change.before, change.after] for change in one.changes]]
         for one in (*made.schedules, *made.quiet_hours)
     ]
-    told = json.dumps([made.fingerprint, items], sort_keys=True, default=str)
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    state = json.dumps([made.fingerprint, items], sort_keys=True, default=str)
+    return hashlib.sha256(state.encode()).hexdigest()[:32]
 
 
 def _seen(made: Plan) -> str:
-    """The schedules of the file's owner as they stood: what a later look is compared with."""
+    """Return the state of the schedules of the file's owner, which is compared when the plan is applied."""
     return json.dumps({key: [one.epoch, one.enabled] for key, one in made.seen.items()}, separators=(",", ":"))
 
 
 def _what_changed(form: Form, made: Plan) -> list[str]:
-    """In words, between the plan that was shown and the one that would be made now."""
-    told = []
+    """Return, in words, the differences between the plan that was shown and the current one."""
+    changes = []
     if form.text("file") != made.file.fingerprint:
-        told.append("The text declares something else than the plan was made for")
+        changes.append("The text has changed since the plan was made")
     try:
         before: Any = json.loads(form.get("seen", "{}"))
     except (ValueError, RecursionError):
         before = {}
     now = {key: [one.epoch, one.enabled] for key, one in made.seen.items()}
     if isinstance(before, dict) and form.text("owner") == made.file.owner:
-        told += [f'The schedule "{key}" was created meanwhile' for key in now if key not in before]
-        told += [f'The schedule "{key}" was deleted meanwhile' for key in before if key not in now]
-        told += [
-            f'The schedule "{key}" was changed meanwhile' for key in now if key in before and before[key] != now[key]
+        changes += [f'The schedule "{key}" was created since then' for key in now if key not in before]
+        changes += [f'The schedule "{key}" was deleted since then' for key in before if key not in now]
+        changes += [
+            f'The schedule "{key}" was changed since then' for key in now if key in before and before[key] != now[key]
         ]
-    return told[:20] or ["Quiet hours, or times that have passed meanwhile, make another plan of the same text"]
+    return changes[:20] or ["Quiet hours have changed, or times have passed, so that the same text makes another plan"]
 
 
 async def _shown(
@@ -207,7 +207,7 @@ def _changes(item: Item, mask: Callable[[str], str]) -> list[Change]:
 
 
 def _said(change: FieldChange, value: Any) -> str:
-    """A value as one would write it; what is written as a credential is not shown."""
+    """Return a value as text, without literal credentials."""
     if change.field in ("windows", "quiet_hours") and isinstance(value, list):
         return "; ".join(in_words(one) for one in value) or "none"
     value = shown_value(change.field, value)

@@ -1,4 +1,4 @@
-"""Quiet hours: each as a grid of the coming week, and the form of their windows, which draws the grid while one types.
+"""Quiet hours: each as a grid of the coming week, and the form of their windows, which updates the grid.
 
 The form works without a script: a button adds a window, and one whose times are left empty is left out.
 """
@@ -65,12 +65,12 @@ async def create(visitor: Changing) -> Response:
     except NoonbellError as error:
         return _form(visitor, None, name, windows, await _refused(visitor, error))
     visitor.service.events.nudge()
-    return visitor.go("/quiet-hours", f"“{made.name}” is there; choose it in the schedules that are to be silent then")
+    return visitor.go("/quiet-hours", f"“{made.name}” was created; select it in schedules that should not run then")
 
 
 @router.post("/quiet-hours/preview")
 async def preview(visitor: Changing) -> Response:
-    """The grid of what is typed, for the script of the form. What cannot be read yet leaves the last one standing."""
+    """Return the grid for the typed windows, for the script of the form. Incomplete input keeps the last grid."""
     try:
         grid = _grid(visitor, _read(_typed(visitor.form)))
     except NoonbellError:
@@ -116,7 +116,7 @@ def _grid(visitor: RequestContext, windows: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _typed(form: Form) -> list[dict[str, Any]]:
-    """The windows of a form as they were typed; those without times are left out."""
+    """Return the windows of a form as they were typed, without those that have no times."""
     count = int(form.text("count")) if re.fullmatch("[0-9]{1,3}", form.text("count")) else 0
     found = []
     for place in range(min(count, _MOST_WINDOWS)):
@@ -128,7 +128,7 @@ def _typed(form: Form) -> list[dict[str, Any]]:
 
 
 def _read(windows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """As the library takes them."""
+    """Return the windows in the form that the library takes."""
     read = []
     for window in windows:
         one: dict[str, Any] = {part: window[part] for part in _PARTS if window[part]}

@@ -1,4 +1,4 @@
-"""What a form was refused for, put to its fields, so that the page can be shown again with what was typed."""
+"""The errors of a refused form, by field, so that the page can be shown again with the typed values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TYPED_WRONG = (409, 422)
 async def refused(
     visitor: RequestContext, error: NoonbellError, fields: Collection[str], named: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What is wrong under the name of its field in the form; under "" where it is about none of them.
+    """Return the errors by the field of the form; under "" an error that belongs to no field.
 
-    `named` says what a field is called in the form. What is no matter of what was typed is raised again.
+    `named` maps fields to their names in the form. An error that is not about the input is raised again.
     """
     if of_error(error).status not in _TYPED_WRONG:
         raise error
@@ -31,7 +31,7 @@ async def refused(
 
 
 def number(text: str) -> float | str | None:
-    """A number that was typed; what is none stays as it is, and is refused by whoever takes it."""
+    """Return a typed number; other text is returned unchanged, and the library refuses it."""
     if not text:
         return None
     try:
@@ -42,5 +42,5 @@ def number(text: str) -> float | str | None:
 
 
 def listed(text: str) -> list[str]:
-    """Words between commas or on lines of their own."""
+    """Return the words of a text, separated by commas or line breaks."""
     return [word.strip() for word in text.replace("\n", ",").split(",") if word.strip()]

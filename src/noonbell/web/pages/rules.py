@@ -1,4 +1,4 @@
-"""Rules: who is told of what. They are listed with the channels; here is the form of one."""
+"""The form of a rule, which sends events to channels. Rules are listed on the page of the channels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NAMED: Final = {"window_seconds": "window_minutes"}
 
 
 async def _find(visitor: RequestContext, rule_id: str) -> Rule:
-    """A rule of another team is as one that is not there."""
+    """Return a rule; one of another team counts as not found."""
     found = await visitor.service.rules.get(rule_id)
     if found.team != visitor.team:
         raise RuleNotFoundError(rule_id)
@@ -86,7 +86,7 @@ async def turn(visitor: Changing, rule_id: RuleInPath) -> Response:
     rule = await _find(visitor, rule_id)
     changed = await visitor.schedules.rules.update(rule_id, enabled=not rule.enabled)
     visitor.service.events.nudge()
-    state = "on" if changed.enabled else "off; nobody is told by it"
+    state = "on" if changed.enabled else "off; it sends no notices"
     return visitor.go("/channels#rules", f"The rule “{rule.name}” is {state}", "good" if changed.enabled else "plain")
 
 

@@ -1,4 +1,4 @@
-"""One run: every attempt with what it sent and got, live while it runs; and asking for another one."""
+"""One run: every attempt with its request and response, live while it runs; and a button to run it again."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ router = page_router()
 
 _CAUSES: Final = {
     "cron": "by its schedule", "one_shot": "at its time", "retry": "a retry", "orphan": "again, after its engine died",
-    "manual": "asked for by hand", "api": "asked for over the API",
+    "manual": "started by hand", "api": "started through the API",
 }  # fmt: skip
 _ALIVE: Final = ("queued", "running", "waiting")
 
 
 class _Found(NamedTuple):
-    """What is read for the page in one transaction; `stored` is None where the schedule was deleted."""
+    """The rows of the page, read in one transaction; `stored` is None if the schedule was deleted."""
 
     run: Run
     stored: StoredSchedule | None
@@ -69,22 +69,22 @@ async def _read(store: Ledger, schedules: Schedules, run_id: str, now: int) -> _
 
 @router.post("/runs/{run_id}/again")
 async def again(visitor: Changing, run_id: RunInPath) -> Response:
-    """Run the same schedule once more, now; the run that was is left as it is."""
+    """Run the same schedule again, now; the earlier run is not changed."""
     run = await visitor.schedules.run(run_id)
     try:
         new_id = await visitor.schedules.trigger(run.schedule_id)
     except ScheduleBusyError:
-        told = "The schedule is running just now; ask again when that run has ended"
-        return visitor.go(f"/runs/{segment(run_id)}", told, "bad")
+        message = "A run of this schedule is in progress; run it again after that run has ended"
+        return visitor.go(f"/runs/{segment(run_id)}", message, "bad")
     visitor.service.events.nudge()
-    return visitor.go(f"/runs/{segment(new_id)}", "Asked for; it starts at once where an engine is up")
+    return visitor.go(f"/runs/{segment(new_id)}", "The run is queued; it starts at once if an engine is up")
 
 
 def _attempt(run: Run, one: Attempt) -> dict[str, Any]:
-    """An attempt for the template; `omitted` is how many were left out of the record just before it."""
+    """Return an attempt for the template; `omitted` is the number of unrecorded attempts just before it."""
     omitted = run.attempts_omitted if one is run.first_after_omitted else 0
     traceback = (one.detail or {}).get("traceback")
-    return {"attempt": one, "shown": exchange.told(one.detail), "traceback": traceback, "omitted": omitted}
+    return {"attempt": one, "shown": exchange.view_of(one.detail), "traceback": traceback, "omitted": omitted}
 
 
 def _wakes_at(run: Run, stored: StoredSchedule | None) -> datetime | None:
@@ -96,7 +96,7 @@ def _wakes_at(run: Run, stored: StoredSchedule | None) -> datetime | None:
 
 async def _why(store: Ledger, run: Run, now: int) -> str:
     if run.kind == "manual":
-        return "Somebody asked for this run; the audit names who. It stands beside the occurrences and changes none."
+        return "This run was started by hand; the audit names by whom. It is not an occurrence and changes none."
     history = await store.history.find(run.schedule_id)
     if history is None:
         return ""

@@ -1,4 +1,4 @@
-"""The latest runs of all schedules of the team, newest first, by how they ended; or all runs of one schedule."""
+"""The latest runs of all schedules of the team, newest first, filtered by outcome; or all runs of one schedule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def show(visitor: Visiting) -> Response:
     cursor = given if _CURSOR.fullmatch(given) else None
     of = asked.get("schedule", "").strip()
     if of:
-        outcome = ""  # the runs of one are few enough to look at
+        outcome = ""  # the runs of one schedule are few enough to read
         page = await visitor.schedules.runs(of, cursor=cursor, limit=_PAGE)
     else:
         page = await visitor.schedules.recent_runs(

@@ -1,7 +1,7 @@
-"""One schedule: what it is, when it comes, and an account of what became of every occurrence.
+"""One schedule: its definition, its upcoming occurrences, and the verdict on every past one.
 
-A deleted schedule keeps its history, and tasks that a program has declared are shown as they stand; neither can be
-changed here.
+A deleted schedule keeps its history, and tasks that a program has declared are shown read-only; neither can be changed
+here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noonbell.actions.http import credentials
 from noonbell.api.declared import Declared, DeclaredTasks
 from noonbell.api.paging import ScheduleInPath
 from noonbell.api.problems import ProblemError
-from noonbell.api.schedule_presenter import declared_told, not_editable, schedule_told
+from noonbell.api.schedule_presenter import declared_response, not_editable, schedule_response
 from noonbell.core.instants import instant, moment
 from noonbell.core.records import History
 from noonbell.errors import ScheduleBusyError, ScheduleInvalidError, ScheduleNotFoundError, raised_type
@@ -51,11 +51,11 @@ async def show(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPat
     except ScheduleNotFoundError:
         return await _declared_page(visitor, declared, schedule_id)
     history = found.history
-    told = None if found.schedule is None else schedule_told(found.schedule)
-    zone = "UTC" if told is None else told.timezone
+    schedule = None if found.schedule is None else schedule_response(found.schedule)
+    zone = "UTC" if schedule is None else schedule.timezone
     return visitor.page(
         "schedule.html",
-        schedule=told,
+        schedule=schedule,
         schedule_id=schedule_id,
         name=history.name,
         removed_at=None if history.removed_at is None else moment(history.removed_at),
@@ -68,7 +68,7 @@ async def show(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPat
         ledger=found.occurrences,
         until=until,
         quiet=found.quiet_hours,
-        action=None if told is None else credentials.shown(told.action),
+        action=None if schedule is None else credentials.shown(schedule.action),
     )
 
 
@@ -76,20 +76,20 @@ async def _declared_page(visitor: RequestContext, declared: DeclaredTasks, sched
     row = await declared.find(visitor.team, schedule_id)
     if row is None:
         raise ScheduleNotFoundError("schedule", schedule_id)
-    told = declared_told(row)
+    schedule = declared_response(row)
     sid, now = int(row["sid"]), instant(visitor.now)
     runs = await visitor.service.store.history.runs(
         RunFilter(sid, now - timedelta(days=1) // timedelta(microseconds=1), now)
     )
     answer = await why_schedule(visitor.service.store, sid, None, now=now)
     return visitor.page(
-        "schedule_declared.html", schedule=told, runs=runs[-_SHOWN:][::-1], moment=moment, why=answer.text,
+        "schedule_declared.html", schedule=schedule, runs=runs[-_SHOWN:][::-1], moment=moment, why=answer.text,
         runnable=_task_of(visitor, row) is not None,
     )  # fmt: skip
 
 
 def _task_of(visitor: RequestContext, row: Mapping[str, Any]) -> str | None:
-    """The name of a task that this service itself runs for its application; None for those of other programs."""
+    """Return the name of a task that this service runs for its application; None for a task of another program."""
     tasks = visitor.service.tasks
     if tasks is None or row["managed_by"] != f"periodic:{APPLICATION}" or row["name"] not in tasks.task_names:
         return None
@@ -102,7 +102,7 @@ async def _history(visitor: RequestContext, schedule_id: str) -> History | None:
 
 
 def _until(visitor: RequestContext) -> datetime | None:
-    """Up to when the ledger is shown: an instant, or the end of a day."""
+    """Return the end of the ledger that is shown: an instant, or the end of a day."""
     before, day = visitor.request.query_params.get("before"), visitor.request.query_params.get("day")
     try:
         if before:
@@ -119,7 +119,7 @@ def _until(visitor: RequestContext) -> datetime | None:
 
 
 def _points(runs: Sequence[Run]) -> str:
-    """For the charts: ends in seconds, durations and lateness in milliseconds, and what each ended as; oldest first."""
+    """Return the points of the charts, oldest first: end in seconds, duration and lateness in ms, and state."""
     rows = [run for run in reversed(runs) if run.started_at is not None and run.ended_at is not None]
     rows.sort(key=lambda run: run.ended_at or run.scheduled_for)
     return json.dumps(
@@ -141,7 +141,7 @@ def _ms(span: timedelta) -> float:
 
 @router.get("/schedules/{schedule_id}/why")
 async def why(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPath) -> Response:
-    """Why it ran, or did not, at a moment; without one, at its latest occurrence."""
+    """Explain why the schedule ran or did not run at a moment; without one, at its latest occurrence."""
     history = await _history(visitor, schedule_id)
     if history is not None:
         sid, name = history.sid, history.name
@@ -159,7 +159,7 @@ async def why(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPath
 
 
 def _moment(asked: str) -> datetime | None:
-    """A moment; without an offset it is meant by the clock of the schedule."""
+    """Return a typed moment; without an offset it is local time of the schedule's zone."""
     if not asked:
         return None
     try:
@@ -198,7 +198,7 @@ async def resume(visitor: Changing, declared: Declared, schedule_id: ScheduleInP
 
 @router.post("/schedules/{schedule_id}/run")
 async def run_now(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
-    """Run it now, and on to the run, which shows how it goes."""
+    """Start a run now, and redirect to its page."""
     row = await declared.find(visitor.team, schedule_id)
     task = None if row is None else _task_of(visitor, row)
     if task is not None:
@@ -207,15 +207,15 @@ async def run_now(visitor: Changing, declared: Declared, schedule_id: ScheduleIn
     try:
         run_id = await visitor.schedules.trigger(schedule_id)
     except ScheduleBusyError:
-        told = "It is running already; a run that is asked for has to wait for its end"
-        return visitor.go(f"/schedules/{segment(schedule_id)}", told, "bad")
+        message = "A run of this schedule is in progress; run it again after that run has ended"
+        return visitor.go(f"/schedules/{segment(schedule_id)}", message, "bad")
     visitor.service.events.nudge()
     warnings = await visitor.schedules.warnings(await visitor.schedules.get(schedule_id))
     return visitor.go(f"/runs/{segment(run_id)}", " ".join(warnings) or None, "plain")
 
 
 async def _run_task(visitor: RequestContext, schedule_id: str, task: str) -> Response:
-    """Run a task of the application. A short one is waited for; a longer one goes on, and its page tells of it."""
+    """Run a task of the application. Wait for a short one; a longer one continues, and its page shows the end."""
     tasks = visitor.service.tasks
     assert tasks is not None  # noqa: S101 - it is one of them
     back = f"/schedules/{segment(schedule_id)}"
@@ -225,17 +225,17 @@ async def _run_task(visitor: RequestContext, schedule_id: str, task: str) -> Res
     done, _ = await asyncio.wait([run], timeout=TASK_PATIENCE_SECONDS)
     visitor.service.events.nudge()
     if not done:
-        return visitor.go(back, "It is running; this page tells when it has ended", "plain")
+        return visitor.go(back, "The task is running; this page shows when it has ended", "plain")
     if (error := run.exception()) is not None:
-        told = f"It failed with {raised_type(error)}; its run and the log tell what it said"
-        return visitor.go(back, told, "bad")
+        message = f"The task failed with {raised_type(error)}; see its run and the log for the message"
+        return visitor.go(back, message, "bad")
     if not run.result():
-        return visitor.go(back, "A run of it is under way; ask again when it has ended", "bad")
-    return visitor.go(back, "It has run, and succeeded")
+        return visitor.go(back, "A run of the task is in progress; run it again after that run has ended", "bad")
+    return visitor.go(back, "The task has run and succeeded")
 
 
 def _ended(run: asyncio.Task[bool]) -> None:
-    """Its failure is in the ledger and in the log; asyncio need not complain that nobody asked."""
+    """Retrieve the exception, so that asyncio does not warn; the failure is in the ledger and in the log."""
     under_way.discard(run)
     if not run.cancelled():
         run.exception()
@@ -245,7 +245,7 @@ def _ended(run: asyncio.Task[bool]) -> None:
 async def delete(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
     await _require_editable(visitor, declared, schedule_id)
     if not visitor.form.ticked("sure"):
-        raise ProblemError(422, "Say that you are sure; nothing was deleted")
+        raise ProblemError(422, "Confirm the deletion; nothing was deleted")
     name = (await visitor.schedules.get(schedule_id)).name
     await visitor.schedules.delete(schedule_id)
     visitor.service.events.nudge()

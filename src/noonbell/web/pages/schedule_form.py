@@ -1,6 +1,6 @@
-"""Making and changing a schedule: what is typed is understood as one types, looked ahead, tried, and then saved.
+"""The form of a schedule: it interprets and previews the input while it is typed, tests the action, and saves.
 
-A preview and a trial are parts for the script, and whole pages for whoever has none: the same form with what was found.
+A preview and a test are parts of a page for the script, and whole pages without scripts: the same form with the result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from noonbell.actions.http.definition import METHODS
 from noonbell.api.declared import Declared
 from noonbell.api.models.schedules import ScheduleResponse
 from noonbell.api.paging import ScheduleInPath
-from noonbell.api.schedule_presenter import not_editable, schedule_told
+from noonbell.api.schedule_presenter import not_editable, schedule_response
 from noonbell.errors import (
     CronError,
     LanguageError,
@@ -30,7 +30,7 @@ from noonbell.web import exchange
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
 from noonbell.web.schedule_fields import DEFAULTS, action_of, fields_of, place_of, typed_of, understood
-from noonbell.web.schedule_preview import Foresight, foresee
+from noonbell.web.schedule_preview import SchedulePreview, preview_schedule
 from noonbell.web.session import Changing, Form, RequestContext
 from noonbell.web.trial import try_action
 
@@ -47,11 +47,11 @@ _EXAMPLES: Final = (
 
 @router.get("/schedules/new")
 async def new(visitor: Changing) -> Response:
-    """An empty form, or one like a schedule that there is."""
+    """Show an empty form, or one filled from an existing schedule."""
     typed = dict(DEFAULTS)
     like = visitor.request.query_params.get("like")
     if like:
-        typed = _typed(schedule_told(await visitor.schedules.get(like)))
+        typed = _typed(schedule_response(await visitor.schedules.get(like)))
         typed |= {"name": f"{typed['name']} (copy)", "like": like}
     if text := visitor.request.query_params.get("when"):
         typed["when"] = text[:500]
@@ -72,23 +72,27 @@ async def create(visitor: Changing) -> Response:
         return await _refused(visitor, error)
     visitor.service.events.nudge()
     warnings = [*(f"Warning: {warning}." for warning in made.warnings), *await visitor.schedules.warnings(made)]
-    told = " ".join([f"Made. {meant.description}.", *warnings])
-    return visitor.go(f"/schedules/{segment(made.schedule_id)}", told, "plain" if warnings else "good")
+    message = " ".join([f"Created. {meant.description}.", *warnings])
+    return visitor.go(f"/schedules/{segment(made.schedule_id)}", message, "plain" if warnings else "good")
 
 
 @router.get("/schedules/{schedule_id}/edit")
 async def edit(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
     await _require_editable(visitor, declared, schedule_id)
-    told = schedule_told(await visitor.schedules.get(schedule_id))
-    typed = _typed(told)
-    typed |= {"when_was": typed["when"], "zone_was": typed["timezone"], "seen": _seen(told.epoch, told.updated_at)}
-    written = credentials.written_out(told.action)
-    return await _form(visitor, typed, editing=schedule_id, name=told.name, written=written)
+    schedule = schedule_response(await visitor.schedules.get(schedule_id))
+    typed = _typed(schedule)
+    typed |= {
+        "when_was": typed["when"],
+        "zone_was": typed["timezone"],
+        "seen": _seen(schedule.epoch, schedule.updated_at),
+    }
+    written = credentials.written_out(schedule.action)
+    return await _form(visitor, typed, editing=schedule_id, name=schedule.name, written=written)
 
 
 @router.post("/schedules/{schedule_id}/edit")
 async def change(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
-    """Save what is changed, unless somebody else has changed it since the form was loaded."""
+    """Save the changed fields, unless the schedule was changed since the form was loaded."""
     await _require_editable(visitor, declared, schedule_id)
     form = visitor.form
     before = await visitor.schedules.get(schedule_id)
@@ -104,12 +108,12 @@ async def change(visitor: Changing, declared: Declared, schedule_id: ScheduleInP
     except NoonbellError as error:
         return await _refused(visitor, error, editing=schedule_id, name=before.name)
     visitor.service.events.nudge()
-    told = _with_warnings("Saved. What was due before is decided by what held before.", saved)
-    return visitor.go(f"/schedules/{segment(schedule_id)}", told)
+    message = _with_warnings("Saved. Occurrences that were due before are decided by the previous values.", saved)
+    return visitor.go(f"/schedules/{segment(schedule_id)}", message)
 
 
-def _with_warnings(told: str, made: Schedule) -> str:
-    return " ".join([told, *(f"Warning: {warning}." for warning in made.warnings)])
+def _with_warnings(message: str, made: Schedule) -> str:
+    return " ".join([message, *(f"Warning: {warning}." for warning in made.warnings)])
 
 
 async def _require_editable(visitor: RequestContext, declared: Declared, schedule_id: str) -> None:
@@ -123,7 +127,7 @@ def _seen(epoch: int, updated_at: Any) -> str:
 
 
 def _changed(fields: dict[str, Any], before: Any) -> dict[str, Any]:
-    """Only what is another than before: a field that is sent unchanged would begin an epoch for nothing."""
+    """Return only fields whose values changed: an unchanged field would begin a new epoch needlessly."""
     changed: dict[str, Any] = {}
     for name, value in fields.items():
         was: Any = getattr(before, name, None)
@@ -148,15 +152,15 @@ def _changed(fields: dict[str, Any], before: Any) -> dict[str, Any]:
 
 @router.post("/schedules/preview")
 async def preview(visitor: Changing) -> Response:
-    values = await _foreseen(visitor)
+    values = await _preview(visitor)
     if visitor.by_script:
-        return visitor.part("parts/foresight.html", examples=_EXAMPLES, **values)
+        return visitor.part("parts/preview.html", examples=_EXAMPLES, **values)
     return await _form(visitor, dict(visitor.form), editing=_editing(visitor.form), **values)
 
 
 @router.post("/schedules/test")
 async def test_now(visitor: Changing) -> Response:
-    """Send the request of the form once, and show what was sent and what came back."""
+    """Send the request of the form once, and show the request and the response."""
     editing = _editing(visitor.form)
     if editing is not None:
         await visitor.schedules.get(editing)  # it has to be one of the team's
@@ -164,36 +168,36 @@ async def test_now(visitor: Changing) -> Response:
     try:
         action = credentials.unveiled(action_of(visitor.form), await _stored_action(visitor))
         found = await try_action(visitor, action, editing)
-        values |= {"trial": found, "shown": exchange.told(found.detail)}
+        values |= {"trial": found, "shown": exchange.view_of(found.detail)}
     except NoonbellError as error:
         values["trial_error"] = (await visitor.masking())(str(error))
     if visitor.by_script:
         return visitor.part("parts/trial.html", editing=editing, **values)
-    return await _form(visitor, dict(visitor.form), editing=editing, **await _foreseen(visitor), **values)
+    return await _form(visitor, dict(visitor.form), editing=editing, **await _preview(visitor), **values)
 
 
-async def _foreseen(visitor: RequestContext) -> dict[str, Any]:
-    """What the text means and what it leads to, or what is not understood of it."""
+async def _preview(visitor: RequestContext) -> dict[str, Any]:
+    """Return the interpretation and the preview of the text, or the errors in it."""
     form = visitor.form
-    values: dict[str, Any] = {"foresight": None, "not_understood": None, "complaint": None, "blank": False}
+    values: dict[str, Any] = {"preview": None, "not_understood": None, "invalid_reason": None, "blank": False}
     if not form.text("when"):
         return values | {"blank": True}
     try:
-        values["foresight"] = await _look(visitor, form)
+        values["preview"] = await _look(visitor, form)
     except LanguageError as error:
         values["not_understood"] = error
     except (ScheduleInvalidError, CronError) as error:
-        values["complaint"] = str(error)
+        values["invalid_reason"] = str(error)
     return values
 
 
-async def _look(visitor: RequestContext, form: Form) -> Foresight:
+async def _look(visitor: RequestContext, form: Form) -> SchedulePreview:
     meant = understood(form, visitor.service.clock.now())
     given: dict[str, Any] = {"dst": form.text("dst") or "literal"}
     for name in ("start_at", "end_at"):
         if form.text(name):
             given[name] = form.text(name)
-    return await foresee(visitor, meant, given, await _quiet(visitor, form), _editing(form))
+    return await preview_schedule(visitor, meant, given, await _quiet(visitor, form), _editing(form))
 
 
 async def _quiet(visitor: RequestContext, form: Form) -> QuietHoursRecord | None:
@@ -213,9 +217,9 @@ def _editing(form: Form) -> str | None:
 # --- credentials that are written out ---------------------------------------------------------------------------------
 
 
-def _typed(told: ScheduleResponse) -> dict[str, str]:
-    """The inputs of a schedule, without what is to be kept to oneself."""
-    return typed_of(told.model_copy(update={"action": credentials.veiled(told.action)}))
+def _typed(schedule: ScheduleResponse) -> dict[str, str]:
+    """Return the inputs of a schedule, with credentials hidden."""
+    return typed_of(schedule.model_copy(update={"action": credentials.veiled(schedule.action)}))
 
 
 async def _fields(visitor: RequestContext) -> dict[str, Any]:
@@ -225,27 +229,27 @@ async def _fields(visitor: RequestContext) -> dict[str, Any]:
 
 
 async def _stored_action(visitor: RequestContext) -> Mapping[str, Any] | None:
-    """The action of the schedule that is edited or copied: what was left alone in the form is taken from it."""
+    """Return the action of the schedule that is edited or copied: hidden credentials are taken from it."""
     of = _editing(visitor.form) or visitor.form.text("like")
     try:
-        return schedule_told(await visitor.schedules.get(of)).action if of else None
+        return schedule_response(await visitor.schedules.get(of)).action if of else None
     except ScheduleNotFoundError:
         return None
 
 
 @router.post("/schedules/{schedule_id}/move-credential")
 async def move_credential(visitor: Changing, declared: Declared, schedule_id: ScheduleInPath) -> Response:
-    """Make a secret of a credential that is written into the action, and let the action refer to it."""
+    """Move a literal credential of the action into a secret, and let the action refer to it."""
     await _require_editable(visitor, declared, schedule_id)
     back = f"/schedules/{segment(schedule_id)}/edit"
     place, name = visitor.form.text("place"), visitor.form.text("named")
     before = await visitor.schedules.get(schedule_id)
     one = next((found for found in credentials.written_out(before.action) if found.place == place), None)
     if one is None:
-        return visitor.go(back, "It is written there no more; nothing was changed", "plain")
+        return visitor.go(back, "The credential was not found in the action; nothing was changed", "plain")
     secrets = visitor.schedules.secrets
     if any(facts.name == name for facts in await secrets.list(visitor.team)):
-        return visitor.go(back, f"There is a secret {name} already, which was left alone: choose another name", "bad")
+        return visitor.go(back, f"The secret {name} already exists and was not changed: choose another name", "bad")
     action = credentials.replaced(before.action, place, f"{one.before}${{secrets.{name}}}")
     try:
         await secrets.put(visitor.team, name, one.value)
@@ -255,8 +259,8 @@ async def move_credential(visitor: Changing, declared: Declared, schedule_id: Sc
             await secrets.delete(visitor.team, name)  # nothing refers to it
             raise
     except NoonbellError as error:
-        told = (await visitor.masking())(str(error))
-        return visitor.go(back, f"{one.label} stays where it is. {told}", "bad")
+        reason = (await visitor.masking())(str(error))
+        return visitor.go(back, f"{one.label} was not moved. {reason}", "bad")
     visitor.service.events.nudge()
     return visitor.go(back, f"{one.label} is the secret {name} now, and is masked in every record from now on")
 
@@ -265,7 +269,7 @@ async def move_credential(visitor: Changing, declared: Declared, schedule_id: Sc
 
 
 async def _refused(visitor: RequestContext, error: NoonbellError, **more: Any) -> Response:
-    """The form again, with what was typed and what is wrong with it, at the place where it is wrong."""
+    """Show the form again with the typed values, and each error at its input."""
     errors: dict[str, str] = {}
     overall: str | None = None
     if isinstance(error, LanguageError):
@@ -277,13 +281,13 @@ async def _refused(visitor: RequestContext, error: NoonbellError, **more: Any) -
     elif isinstance(error, ScheduleExistsError):
         errors[place_of(error.field)] = "is taken; choose another"
     elif isinstance(error, ScheduleChangedError):
-        overall = "Somebody has changed this schedule since you loaded the form. Open it anew to see how it is now."
+        overall = "This schedule was changed after you loaded the form. Reload the form to see the current values."
     else:
         overall = (await visitor.masking())(str(error))
     mask = await visitor.masking()
     masked = {name: mask(text) for name, text in errors.items()}
-    foreseen = await _foreseen(visitor)
-    return await _form(visitor, dict(visitor.form), status=422, errors=masked, overall=overall, **foreseen, **more)
+    previewed = await _preview(visitor)
+    return await _form(visitor, dict(visitor.form), status=422, errors=masked, overall=overall, **previewed, **more)
 
 
 async def _form(
@@ -294,9 +298,9 @@ async def _form(
         "errors": {},
         "overall": None,
         "name": None,
-        "foresight": None,
+        "preview": None,
         "not_understood": None,
-        "complaint": None,
+        "invalid_reason": None,
         "blank": not typed.get("when"),
         "trial": None,
         "shown": None,
@@ -305,9 +309,9 @@ async def _form(
         "written": [],
         "usable": visitor.service.secrets.usable,
     }
-    if status == 200 and typed.get("when") and "foresight" not in values:
+    if status == 200 and typed.get("when") and "preview" not in values:
         visitor.form = Form({name: [value] for name, value in {**typed, "editing": editing or ""}.items()})
-        values |= await _foreseen(visitor)
+        values |= await _preview(visitor)
     return visitor.page(
         "schedule_form.html",
         status,

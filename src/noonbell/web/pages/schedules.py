@@ -1,6 +1,6 @@
-"""The list of schedules: searched, filtered, a page of fifty at a time, and changed many at once.
+"""The list of schedules, with search, filters, pages of fifty, and bulk changes.
 
-A page costs what it shows: the cursor is the number of the last schedule on it, and no page counts all of them.
+The cost of a page is that of its rows: the cursor is the number of the last schedule, and no page counts them all.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def schedules(visitor: Visiting, declared: Declared) -> Response:
 
 
 def _wanted(visitor: RequestContext) -> ScheduleFilter:
-    """The filters of the address; what is no filter is passed over, as somebody types in it."""
+    """Return the filters of the address; an invalid one is ignored, because users edit the address by hand."""
     asked = visitor.request.query_params
     state, kind = asked.get("state"), asked.get("type")
     return ScheduleFilter(
@@ -78,17 +78,17 @@ def _text(value: str | None) -> str | None:
 
 @router.post("/schedules/bulk")
 async def bulk(visitor: Changing) -> Response:
-    """Do the same with every schedule that is ticked; what is refused for one leaves the others done, and is told."""
+    """Apply one operation to each selected schedule; if one is refused, the others are done and the page names it."""
     ids = list(dict.fromkeys(visitor.form.all("ids")))[:PAGE]
     back = visitor.form.text("back")
     path = back if back.startswith("/schedules") else "/schedules"
     if not ids:
-        return visitor.go(path, "Tick the schedules first; nothing was changed", "bad")
+        return visitor.go(path, "Select the schedules first; nothing was changed", "bad")
     if visitor.form.text("do") == "edit":
         return await _edit(visitor, ids, path)
     done = _DONE.get(visitor.form.text("do"))
     if done is None:
-        raise ProblemError(422, "Choose what to do with the ticked schedules", field="do")
+        raise ProblemError(422, "Choose an operation for the selected schedules", field="do")
     refused: list[str] = []
     for schedule_id in ids:
         try:
@@ -96,28 +96,28 @@ async def bulk(visitor: Changing) -> Response:
         except NoonbellError as error:
             refused.append(f"{schedule_id}: {error}")
     visitor.service.events.nudge()
-    told = f"{len(ids) - len(refused)} of {len(ids)} {done}"
+    message = f"{len(ids) - len(refused)} of {len(ids)} {done}"
     if refused:
-        return visitor.go(path, f"{told}. Not done: {'; '.join(refused[:3])}", "bad")
-    return visitor.go(path, told)
+        return visitor.go(path, f"{message}. Not done: {'; '.join(refused[:3])}", "bad")
+    return visitor.go(path, message)
 
 
 async def _edit(visitor: RequestContext, ids: list[str], path: str) -> Response:
-    """Change the same fields of all that are ticked: all of them, or none."""
+    """Change the same fields of all selected schedules, as a whole or not at all."""
     try:
         changes = changes_of(visitor.form)
         if not changes:
-            return visitor.go(path, "Fill in what is to change; nothing was changed", "bad")
+            return visitor.go(path, "Fill in the fields to change; nothing was changed", "bad")
         await visitor.schedules.update_many(ids, changes)  # type: ignore[arg-type]  # checked there, field by field
     except NoonbellError as error:
-        told = (await visitor.masking())(str(error))
-        return visitor.go(path, f"None of {len(ids)} was changed. {told}", "bad")
+        reason = (await visitor.masking())(str(error))
+        return visitor.go(path, f"None of {len(ids)} was changed. {reason}", "bad")
     visitor.service.events.nudge()
     return visitor.go(path, f"{len(ids)} changed: {', '.join(changes)}")
 
 
 def changes_of(form: Form) -> dict[str, Any]:
-    """What was filled in; an empty field leaves what each schedule has."""
+    """Return the fields that were filled in; an empty field keeps the value of each schedule."""
     changes: dict[str, Any] = {
         name: form.text(f"edit_{name}")
         for name in ("timezone", "catch_up_policy", "overlap", "retry_vs_new", "dst")

@@ -1,4 +1,4 @@
-"""Secrets: they go in, and never come out. What a page shows is a name, a version and when it was changed."""
+"""Secrets: they can be written and never read back. The page shows names, versions and times of change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def show(visitor: Visiting) -> Response:
 
 @router.post("/secrets")
 async def put(visitor: Changing) -> Response:
-    """A new one, or a new value of one that is there. A value that is refused is not shown again, either."""
+    """Create a secret, or give an existing one a new value. A refused value is not shown again either."""
     name = visitor.form.text("name")
     value = visitor.form.get("value", "").replace("\r\n", "\n")  # as browsers send the ends of lines
     try:
@@ -45,7 +45,7 @@ async def put(visitor: Changing) -> Response:
 @router.post("/secrets/{name}/delete")
 async def delete(visitor: Changing, name: NameInPath) -> Response:
     if not await visitor.schedules.secrets.delete(visitor.team, name):
-        raise ProblemError(404, f'There is no secret "{name}"', kind="secret-not-found")
+        raise ProblemError(404, f'Secret not found: "{name}"', kind="secret-not-found")
     visitor.service.events.nudge()
     return visitor.go("/secrets", f"{name} is deleted; runs that refer to it fail from now on")
 

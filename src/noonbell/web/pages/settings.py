@@ -1,4 +1,4 @@
-"""The settings of the service with where each came from. They are changed where they were made, not here."""
+"""The settings of the service, each with its source. They are changed at their source, not here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = page_router()
 
 @router.get("/settings")
 async def show(visitor: Managing) -> Response:
-    """For the operator: they are those of the whole service, whatever the team."""
+    """Show the settings, which apply to all teams, to the operator."""
     _require_operator(visitor)
     items = [
         {"name": name, "value": _text(value), "source": source, "about": ABOUT[name]}
@@ -26,13 +26,13 @@ async def show(visitor: Managing) -> Response:
 
 @router.post("/settings/rotate-master-key")
 async def rotate(visitor: Managing) -> Response:
-    """After a master key was added: everything that is sealed is wrapped anew. No value is shown or changed."""
+    """Rewrap all secrets under the newest master key, after one was added. No value is shown or changed."""
     _require_operator(visitor)
     done = await visitor.schedules.secrets.rotate()
-    told = f"{done.rewrapped} wrapped anew under the newest master key"
+    outcome = f"{done.rewrapped} rewrapped under the newest master key"
     if done.unreadable:
-        return visitor.go("/settings", f"{told}, {len(done.unreadable)} could not be read", "bad")
-    return visitor.go("/settings", told)
+        return visitor.go("/settings", f"{outcome}, {len(done.unreadable)} could not be read", "bad")
+    return visitor.go("/settings", outcome)
 
 
 def _require_operator(visitor: RequestContext) -> None:
@@ -42,7 +42,7 @@ def _require_operator(visitor: RequestContext) -> None:
 
 
 def _text(value: object) -> str:
-    """As one would write it."""
+    """Return a setting as text."""
     if value is None or value == ():
         return "none"
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""The keys that sign the requests of a schedule: which there are and since when; shown, replaced, forgotten.
+"""The keys that sign the requests of a schedule: list, reveal, replace and retire them.
 
-A key is in the answer to the click that asked for it, and on no page that can be opened: whoever receives the requests
-has to be given it, and nobody else. What a page names it by says nothing of it.
+A key is shown only in the response to the form that reveals it, and not on any page that a link can open: it is for the
+receiver of the requests alone. The label of a key on the page reveals nothing of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HOURS: Final = re.compile("[0-9]{1,4}", re.ASCII)
 
 
 class Key(NamedTuple):
-    """A key for the page; `value` is there once."""
+    """A key for the page; `value` is set only when it is revealed."""
 
     name: str
     since: datetime
@@ -48,14 +48,14 @@ class Key(NamedTuple):
 
 @router.get("/schedules/{schedule_id}/signing-keys")
 async def show(visitor: Changing, schedule_id: ScheduleInPath) -> Response:
-    """Looking makes none."""
+    """List the keys. This creates none."""
     schedule = await visitor.schedules.get(schedule_id)
     return await _page(visitor, schedule)
 
 
 @router.post("/schedules/{schedule_id}/signing-keys/show")
 async def reveal(visitor: Changing, schedule_id: ScheduleInPath) -> Response:
-    """The keys in use; the first is made here. In the answer to a POST, so that no link shows them."""
+    """Reveal the keys in use; the first is created here. It takes a POST, so that no link shows them."""
     schedule = await visitor.schedules.get(schedule_id)
     keys = await visitor.schedules.secrets.signing_keys(schedule_id, visitor.team)
     return await _page(visitor, schedule, keys=keys)
@@ -63,7 +63,7 @@ async def reveal(visitor: Changing, schedule_id: ScheduleInPath) -> Response:
 
 @router.post("/schedules/{schedule_id}/signing-keys/rotate")
 async def rotate(visitor: Changing, schedule_id: ScheduleInPath) -> Response:
-    """A new key in front; the one before signs on for a while beside it."""
+    """Add a new key; the previous one keeps signing beside it for a while."""
     schedule = await visitor.schedules.get(schedule_id)
     hours = visitor.form.text("overlap") or _USUAL
     if hours not in OVERLAPS or not _HOURS.fullmatch(hours):
@@ -79,24 +79,26 @@ async def rotate(visitor: Changing, schedule_id: ScheduleInPath) -> Response:
 
 @router.post("/schedules/{schedule_id}/signing-keys/retire")
 async def retire(visitor: Changing, schedule_id: ScheduleInPath) -> Response:
-    """Forget all of them, at once; the next request that is signed has a new one."""
+    """Delete all keys at once; the next signed request uses a new one."""
     await visitor.schedules.get(schedule_id)
     gone = await visitor.schedules.secrets.drop_signing_keys(schedule_id, visitor.team)
     visitor.service.events.nudge()
-    told = "The keys are retired; what comes next is signed with a new one" if gone else "There were no keys to retire"
-    return visitor.go(f"/schedules/{segment(schedule_id)}/signing-keys", told, "good" if gone else "plain")
+    message = (
+        "The keys are retired; the next request is signed with a new one" if gone else "There were no keys to retire"
+    )
+    return visitor.go(f"/schedules/{segment(schedule_id)}/signing-keys", message, "good" if gone else "plain")
 
 
 async def _page(
     visitor: RequestContext, schedule: Schedule, status: int = 200, *, keys: Sequence[SigningKey] | None = None,
     rest: Sequence[SigningKey] = (), **values: Any,
 ) -> Response:  # fmt: skip
-    """Without `keys`, those that there are, and no value."""
+    """Render the page; without `keys`, it lists the existing ones without values."""
     secrets = visitor.schedules.secrets
     made: Sequence[SigningKey] = ()
     if keys is None and secrets.usable:
         made = await secrets.made_signing_keys(schedule.schedule_id, visitor.team)
-    shown = [_told(key, seen=True) for key in keys or ()] + [_told(key, seen=False) for key in (*rest, *made)]
+    shown = [_shown_key(key, seen=True) for key in keys or ()] + [_shown_key(key, seen=False) for key in (*rest, *made)]
     return visitor.page(
         "signing_keys.html", status, schedule_id=schedule.schedule_id, name=schedule.name, keys=shown,
         usable=secrets.usable, overlaps=list(OVERLAPS.items()), revealed=bool(keys),
@@ -105,7 +107,7 @@ async def _page(
     )  # fmt: skip
 
 
-def _told(key: SigningKey, *, seen: bool) -> Key:
+def _shown_key(key: SigningKey, *, seen: bool) -> Key:
     name = hashlib.sha256(f"noonbell signing key {key.key}".encode()).hexdigest()[:10]
     until = None if key.expires_at is None else moment(key.expires_at)
     return Key(name, moment(key.created_at), until, key.key if seen else None)

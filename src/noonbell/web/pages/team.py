@@ -1,8 +1,8 @@
-"""Who belongs to the team and what each may do, one's own password, and, for those who look after them, the teams.
+"""The people of the team with their rights, the user's own password, and, for users who manage teams, the teams.
 
-An admin adds people to his team, changes what they may do, and removes them; admins of the first team do so in every
-team. Nobody types a password for another: whoever is added is given a link that works once, which is in the answer to
-the click that made it and on no other page.
+An admin adds people to the own team, changes their rights, and removes them; admins of the first team do so in every
+team. An admin never types another person's password: a new user gets a link that works once. It is shown in the
+response that creates it and on no other page.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def show(visitor: Visiting) -> Response:
 
 @router.post("/team/password")
 async def change_password(visitor: Visiting) -> Response:
-    """One's own, by whoever knows the old one. All sessions end with it, this one too."""
+    """Change the user's own password, given the old one. All sessions of the user end, including this one."""
     form, name = visitor.form, visitor.session.user
     new = form.get("new", "")
     if new != form.get("again", ""):
@@ -59,7 +59,7 @@ async def change_password(visitor: Visiting) -> Response:
 
 @router.post("/team/people")
 async def add(visitor: Managing) -> Response:
-    """Answers with the page itself: the link is in this answer and nowhere else."""
+    """Respond with the page itself: the link is in this response and nowhere else."""
     form = visitor.form
     typed = {"name": form.text("name").lower(), "scope": form.text("scope"), "of": form.text("of") or visitor.team}
     if typed["of"] != visitor.team:
@@ -68,7 +68,7 @@ async def add(visitor: Managing) -> Response:
     try:
         user = await access.create_user(typed["name"], typed["of"], typed["scope"])
     except AccessNotFoundError:
-        return await _shown(visitor, 422, errors={"of": "is no team; make it first"}, typed=typed)
+        return await _shown(visitor, 422, errors={"of": "is not a team; create it first"}, typed=typed)
     except NoonbellError as error:
         errors = await refused(visitor, error, ("name", "scope"), {"scopes": "scope"})
         return await _shown(visitor, 422, errors=errors, typed=typed)
@@ -77,7 +77,7 @@ async def add(visitor: Managing) -> Response:
 
 @router.post("/team/people/{name}/link")
 async def new_link(visitor: Managing, name: UserInPath) -> Response:
-    """For whoever has forgotten his password; the one that he has goes on until the link is used."""
+    """Create a link for a user who forgot the password; the old password stays valid until the link is used."""
     user = await _person(visitor, name)
     return await _with_link(visitor, access_of(visitor.service, visitor.caller), user)
 
@@ -85,10 +85,10 @@ async def new_link(visitor: Managing, name: UserInPath) -> Response:
 @router.post("/team/people/{name}/scope")
 async def change_scope(visitor: Managing, name: UserInPath) -> Response:
     user = await _person(visitor, name)
-    _refuse_oneself(visitor, user, "change what he may do")
+    _refuse_oneself(visitor, user, "change their own rights")
     scope = visitor.form.text("scope")
     if scope not in SCOPES:
-        raise ProblemError(422, f"What somebody may do is one of {', '.join(SCOPES)}", field="scope", value=scope)
+        raise ProblemError(422, f"The right must be one of {', '.join(SCOPES)}", field="scope", value=scope)
     await access_of(visitor.service, visitor.caller).set_scope(name, scope)
     return visitor.go("/team", f"{name} may {SCOPES[scope]} from now on")
 
@@ -96,13 +96,13 @@ async def change_scope(visitor: Managing, name: UserInPath) -> Response:
 @router.post("/team/people/{name}/remove")
 async def remove(visitor: Managing, name: UserInPath) -> Response:
     user = await _person(visitor, name)
-    _refuse_oneself(visitor, user, "remove himself")
+    _refuse_oneself(visitor, user, "remove themselves")
     await access_of(visitor.service, visitor.caller).delete_user(name)
     return visitor.go("/team", f"{name} is removed, and logged out everywhere")
 
 
 async def _person(visitor: RequestContext, name: str) -> User:
-    """Somebody of another team is as one who is not there, to whoever does not look after teams."""
+    """Return a user; for users who do not manage teams, one of another team counts as not found."""
     user = await visitor.service.access.get_user(name)
     if user.team != visitor.team and not visitor.caller.manages_teams:
         raise AccessNotFoundError("user", name)
@@ -111,7 +111,7 @@ async def _person(visitor: RequestContext, name: str) -> User:
 
 def _refuse_oneself(visitor: RequestContext, user: User, what: str) -> None:
     if user.name == visitor.session.user:
-        raise ProblemError(409, f"Nobody can {what}; let another admin do it", kind="own-account")
+        raise ProblemError(409, f"Users cannot {what}; another admin can", kind="own-account")
 
 
 async def _with_link(visitor: RequestContext, access: Access, user: User) -> Response:
@@ -134,12 +134,12 @@ async def add_team(visitor: Managing) -> Response:
         return await _shown(visitor, 422, errors={"team": "is taken; choose another"}, typed=typed)
     except NoonbellError as error:
         return await _shown(visitor, 422, errors=await refused(visitor, error, ("team", "title")), typed=typed)
-    return visitor.go("/team", f"The team {made.name} is there; add its first admin, or make its first key")
+    return visitor.go("/team", f"The team {made.name} was created; add its first admin, or create its first key")
 
 
 def _require_manager(visitor: RequestContext) -> None:
     if not visitor.caller.manages_teams:
-        raise ProblemError(403, "Teams are looked after by the admins of the team default", kind="foreign-team")
+        raise ProblemError(403, "Teams are managed by the admins of the team default", kind="foreign-team")
 
 
 async def _shown(visitor: RequestContext, status: int = 200, **values: Any) -> Response:

@@ -1,8 +1,8 @@
-"""Verify: proof that every occurrence of a stretch has one verdict and every run its occurrence, or what is wrong.
+"""Verify: check that every occurrence of a time range has one verdict and every run its occurrence.
 
-Of one schedule, or of all schedules of the team. A click looks at SCHEDULES of them or for SECONDS, whichever ends
-first, and at 31 days at most; where there are more, the page says how far it came and goes on from there. A whole store
-is proved by the command `noonbell verify`, which has the time.
+It covers one schedule, or all schedules of the team. A click checks SCHEDULES of them or takes SECONDS, whichever ends
+first, and covers at most 31 days; if more are left, the page shows the progress and continues from there. The command
+`noonbell verify` checks a whole store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile("[0-9]{1,18}", re.ASCII)
 
 
 class Stretch(NamedTuple):
-    """From the beginning of a day to the end of another, in UTC, or to now."""
+    """A time range from the beginning of a day to the end of another, in UTC, or to now."""
 
     start: datetime
     end: datetime
@@ -43,7 +43,7 @@ class Stretch(NamedTuple):
 
 @router.get("/verify")
 async def show(visitor: Visiting) -> Response:
-    """Without `go` nothing is looked at yet."""
+    """Show the form; with `go`, check the schedules of the team."""
     asked = _stretch(visitor)
     report: Report | None = None
     begun, reached = _number(visitor.request.query_params.get("cursor", "")), None
@@ -54,7 +54,7 @@ async def show(visitor: Visiting) -> Response:
 
 @router.get("/schedules/{schedule_id}/verify")
 async def show_one(visitor: Visiting, declared: Declared, schedule_id: ScheduleInPath) -> Response:
-    """Of one schedule, a deleted one or a declared task too; at once, since it is one."""
+    """Check one schedule, which may be deleted or a declared task, in one step."""
     history = await visitor.service.store.history.find(schedule_id)
     if history is not None and history.team == visitor.team:
         sid, name = history.sid, history.name
@@ -69,7 +69,7 @@ async def show_one(visitor: Visiting, declared: Declared, schedule_id: ScheduleI
 
 
 async def _team(visitor: RequestContext, asked: Stretch, after: int) -> tuple[Report, int | None]:
-    """What was found, and from where to go on; None where all have been looked at."""
+    """Return the report, and the cursor to continue from; None if all schedules were checked."""
     clock, total = visitor.service.clock, Report([], [])
     until = clock.elapsed() + SECONDS
     while True:
@@ -96,7 +96,7 @@ def _add(total: Report, found: Report) -> None:
 
 
 def _stretch(visitor: RequestContext) -> Stretch:
-    """The days that were asked for; without any, the last 24 hours."""
+    """Return the time range of the query; by default the last 24 hours."""
     asked, errors = visitor.request.query_params, {}
     read: dict[str, datetime | None] = {}
     for name in ("from", "to"):

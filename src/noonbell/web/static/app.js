@@ -50,8 +50,8 @@
   function count(form) {
     const boxes = [...form.querySelectorAll('input[name="ids"]')];
     const ticked = boxes.filter((box) => box.checked).length;
-    const told = form.querySelector("[data-bulk-count]");
-    if (told) told.textContent = ticked === 0 ? "None chosen" : `${ticked} chosen`;
+    const status = form.querySelector("[data-bulk-count]");
+    if (status) status.textContent = ticked === 0 ? "None chosen" : `${ticked} chosen`;
     const all = form.querySelector("[data-bulk-all]");
     if (all) {
       all.checked = ticked > 0 && ticked === boxes.length;

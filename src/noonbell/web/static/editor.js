@@ -41,6 +41,6 @@ document.addEventListener("alpine:init", () => {
     option.value = name;
     list.append(option);
   }
-  // a new schedule is meant by the clock of whoever writes it, unless he says otherwise
+  // the time zone of a new schedule defaults to that of the browser
   if (form.dataset.new && zone.value === "") zone.value = window.noonbellTimes?.zone ?? "";
 })();

@@ -1,5 +1,5 @@
 // One stream of events for the page. Parts that say `data-live` are asked for again when something of theirs happens:
-// at most once in a while each, not while somebody types in them, and not while the page is out of sight. When the
+// at most once in a while each, not while the user types in them, and not while the page is out of sight. When the
 // connection is lost a bar says so, and says when it is back.
 (() => {
   const parts = () => [...document.querySelectorAll("[data-live]")];
@@ -65,13 +65,13 @@
     source.addEventListener("error", () => {
       if (lostAt === null) {
         lostAt = Date.now();
-        setTimeout(tell, 1200);
+        setTimeout(showState, 1200);
       }
       if (source.readyState === EventSource.CLOSED) setTimeout(open, 5000);
     });
   }
 
-  function tell() {
+  function showState() {
     if (lostAt === null) return;
     const since = new Date(lostAt).toLocaleTimeString("en-GB");
     say(`The connection to the service is lost. What you see is as of ${since}; trying again…`, "lost");
