@@ -319,9 +319,9 @@ def test_long_work_shows_how_far_it_has_come(local: At) -> None:
         "from noonbell.cli import progress\n"
         "progress._PATIENCE_SECONDS = 0\n"
         "with progress.working('Counting', as_json=False, unit='rows') as work:\n"
-        "    work.tell(1234, 2000); input()\n"
+        "    work.update(1234, 2000); input()\n"
         "with progress.working('Silent', as_json=True) as work:\n"
-        "    work.tell(1)\n"
+        "    work.update(1)\n"
     )
     terminal = Terminal(local, script=script, columns=80)
     terminal.until("Counting[^\n]*1,234 rows")

@@ -104,7 +104,7 @@ def test_a_run_that_does_not_end_is_left_in_the_time_given_and_taken_up_again(tm
         assert answer.status_code == 201, answer.text
         eventually(begun.exists)
         assert service.stop() == 0
-        assert "not ended in 0.5 s" in "".join(service.lines)
+        assert "timeout_seconds=0.5" in "".join(service.lines)
     begun.write_text("x\n")
     with served(tmp_path, *arguments[:-1], "600") as service, service.client() as client:
         eventually(lambda: runs_of(client, "slow", "succeeded"))
