@@ -43,7 +43,7 @@ from noonbell.periodic import PeriodicScheduler
 from noonbell.periodic.application import load_registrations, start_application_tasks
 from noonbell.ports import BackgroundService, Clock, Ledger
 from noonbell.schedules import Schedules
-from noonbell.schedules.live import LiveChanges
+from noonbell.schedules.live_changes import LiveChanges
 from noonbell.store.opening import open_store
 from noonbell.store.outage import outage_log_for
 from noonbell.store.timed import StoreTimes, time_verbs

@@ -24,7 +24,7 @@ import msgspec
 from noonbell.errors import SettingsInvalidError
 
 if TYPE_CHECKING:
-    from noonbell.actions.targets.declared import DeclaredTarget
+    from noonbell.actions.targets.configured import DeclaredTarget
 
 PREFIX: Final = "NOONBELL_"
 FILE_VARIABLE: Final = "NOONBELL_CONFIG"
@@ -219,7 +219,7 @@ def _module(value: object) -> str:
 
 
 def _targets(value: object) -> tuple[DeclaredTarget, ...]:
-    from noonbell.actions.targets.declared import read_targets  # noqa: PLC0415 - for those alone who have any
+    from noonbell.actions.targets.configured import read_targets  # noqa: PLC0415 - for those alone who have any
 
     return read_targets(value)
 

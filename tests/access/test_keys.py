@@ -10,7 +10,7 @@ import pytest
 
 from noonbell.access import Access
 from noonbell.access.access import CACHED_SECONDS
-from noonbell.access.records import API_KEY, implied
+from noonbell.access.access_records import API_KEY, implied
 from noonbell.core.instants import moment
 from noonbell.errors import (
     AccessInvalidError,

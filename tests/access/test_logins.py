@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from noonbell.access import User
-from noonbell.access.addresses import counted_as
+from noonbell.access.access_records import LOGIN_FAILURES, SESSION, USER
+from noonbell.access.address_keys import counted_as
 from noonbell.access.logins import FREE
 from noonbell.access.passwords import Passwords
-from noonbell.access.records import LOGIN_FAILURES, SESSION, USER
 from noonbell.errors import AccessError, AccessInvalidError, AccessNotFoundError, LoginRefusedError
 from noonbell.ports import AuditFilter, DocumentFilter
 from tests.access.conftest import World

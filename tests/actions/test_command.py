@@ -18,7 +18,7 @@ from noonbell.actions import process
 from noonbell.actions.command import Commands, check_command, prepare_command
 from noonbell.actions.process import Output, Program, run
 from noonbell.actions.results import Finished
-from noonbell.core.detail import unpack
+from noonbell.core.attempt_detail import unpack
 from noonbell.errors import CommandFailedError, CommandsOffError, ScheduleInvalidError
 from tests.actions.conftest import MIDNIGHT, start_at, stored_with
 from tests.patience import PATIENCE_SECONDS, until

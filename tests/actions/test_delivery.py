@@ -17,7 +17,7 @@ from noonbell.actions import delivery, workers
 from noonbell.actions.delivery import Deliverer
 from noonbell.actions.sender import Delivering
 from noonbell.actions.targets import Target, as_target
-from noonbell.actions.targets.protocol import ChannelTarget
+from noonbell.actions.targets.target import ChannelTarget
 from noonbell.core.records import Delivery, OutboxMessage
 from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import DeliveryError, StoreError

@@ -15,7 +15,7 @@ from aiohttp import web
 from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.message import message_of
 from noonbell.actions.targets import Function, HttpEndpoint, RedisStream, as_target, masked
-from noonbell.actions.targets.protocol import cleaned
+from noonbell.actions.targets.target import cleaned
 from noonbell.errors import DeliveryError, ScheduleInvalidError
 from tests.actions.conftest import start_at, stored_with
 

@@ -13,7 +13,7 @@ import pytest
 
 from noonbell import Schedules
 from noonbell.actions.registry import Actions
-from noonbell.core.detail import unpack
+from noonbell.core.attempt_detail import unpack
 from noonbell.engine import lane_jobs as engine_lane
 from noonbell.engine import membership
 from noonbell.errors import CommandsOffError, ScheduleInvalidError, ScheduleNotFoundError

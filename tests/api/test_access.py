@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from noonbell.access import Scope
-from noonbell.access.records import API_KEY, SCOPES, KeyBody
+from noonbell.access.access_records import API_KEY, SCOPES, KeyBody
 from noonbell.api.app import PREFIX, PUBLIC, create_app
 from noonbell.api.callers import REQUIRES
 from noonbell.bootstrap import build

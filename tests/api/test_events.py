@@ -19,7 +19,7 @@ from noonbell.api.routes import events as events_routes
 from noonbell.api.routes.events import MOST_OF_ONE, MOST_OF_TEAM, MOST_READERS, EventStream, Places, written
 from noonbell.engine import SystemClock
 from noonbell.schedules import Schedules
-from noonbell.schedules.live import KEPT, LiveChanges, LiveEvent
+from noonbell.schedules.live_changes import KEPT, LiveChanges, LiveEvent
 from noonbell.store.memory import MemoryStore
 from noonbell.store.opening import open_store
 from noonbell.testing import ManualClock

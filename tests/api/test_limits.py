@@ -11,10 +11,11 @@ import httpx2
 import pytest
 from starlette.exceptions import HTTPException
 
-from noonbell.api import limits, middleware
+from noonbell.api import middleware
+from noonbell.api import request_limits as limits
 from noonbell.api.app import create_app
-from noonbell.api.limits import Buckets
 from noonbell.api.middleware import _Bodies
+from noonbell.api.request_limits import Buckets
 from noonbell.bootstrap import build
 from tests.api.conftest import Client, settings_for
 

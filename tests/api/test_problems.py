@@ -12,9 +12,9 @@ import pytest
 
 from noonbell import errors
 from noonbell.api.app import PREFIX, create_app
-from noonbell.api.limits import Buckets
 from noonbell.api.middleware import SECURITY_HEADERS
 from noonbell.api.problems import MEDIA_TYPE, of_error, presentable, status_for
+from noonbell.api.request_limits import Buckets
 from noonbell.errors import AccessNotFoundError, LoginRefusedError, NoonbellError, ScheduleInvalidError
 from tests.api.conftest import Client
 

@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 
 from noonbell import Schedules
 from noonbell.cli import program
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.schedules import Call
 from noonbell.store.opening import open_store
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 from tests.patience import PATIENCE_SECONDS
 from tests.store.postgres_server import PostgresServer
 

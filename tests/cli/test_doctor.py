@@ -13,7 +13,7 @@ import pytest
 
 from noonbell import Schedules
 from noonbell.actions.secrets.keys import create_key_file
-from noonbell.cli.backend.protocol import EngineUp
+from noonbell.cli.backend.backend_protocol import EngineUp
 from noonbell.cli.connection_target import ConnectionTarget
 from noonbell.cli.doctor import Lanes, lane_findings
 from tests.cli.conftest import At, StreamInFlight

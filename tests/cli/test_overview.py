@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from noonbell.cli.backend.protocol import EngineUp
+from noonbell.cli.backend.backend_protocol import EngineUp
 from noonbell.cli.connection_target import ConnectionTarget
 from noonbell.cli.doctor import Lanes, lane_findings
 from noonbell.cli.overview import Look, drawn

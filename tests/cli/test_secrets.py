@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from noonbell.actions.secrets import read_keys
 from noonbell.actions.secrets.keys import add_key, create_key_file
-from noonbell.actions.secrets.records import SealedSecret
-from noonbell.actions.secrets.stored import SecretDocuments
+from noonbell.actions.secrets.secret_records import SealedSecret
+from noonbell.actions.secrets.stored_secrets import SecretDocuments
 from noonbell.actions.secrets.vault import Vault
 from noonbell.cli.program import program
 from noonbell.schedules import Schedules

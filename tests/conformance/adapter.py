@@ -31,7 +31,7 @@ from noonbell.declarative.events import (
     TaskRunFailed,
     TaskRunStarted,
 )
-from noonbell.declarative.state import read_task
+from noonbell.declarative.task_state import read_task
 from noonbell.engine import SystemClock
 from noonbell.ports import LEDGER_TABLES, Ledger
 from noonbell.store.memory import MemoryStore

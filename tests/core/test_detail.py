@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noonbell.core.detail import LONGEST_TRACEBACK, has_traceback, pack, traceback_text, unpack, with_traceback
+from noonbell.core.attempt_detail import LONGEST_TRACEBACK, has_traceback, pack, traceback_text, unpack, with_traceback
 from noonbell.errors import CommandFailedError, NoonbellError
 
 VALUES = st.recursive(

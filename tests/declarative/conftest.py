@@ -14,7 +14,7 @@ from noonbell.declarative.events import SchedulerEvent
 from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
-from noonbell.testing.clock import ManualClock
+from noonbell.testing.manual_clock import ManualClock
 
 START = datetime(2026, 3, 4, 10, 5, 20, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ import pytest
 from noonbell import Scheduler
 from noonbell.declarative.events import SchedulerEvent, TaskRunFailed, TaskRunStarted
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing import ManualClock
 from tests.declarative.conftest import START, Stage

@@ -28,7 +28,7 @@ from noonbell.errors import (
     StopFromTaskError,
     StoreUnavailableError,
 )
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore, hold
 from noonbell.testing.faults import Faults, FaultyStore

@@ -23,7 +23,7 @@ from noonbell.errors import (
     SchedulerInUseError,
     StoreUrlError,
 )
-from noonbell.ledger.reading import declared_tasks, lifecycle_of, schedule_rows
+from noonbell.ledger.ledger_rows import declared_tasks, lifecycle_of, schedule_rows
 from tests.declarative.conftest import Stage
 from tests.patience import PATIENCE_SECONDS
 

@@ -14,7 +14,7 @@ from noonbell.core.records import Declaration, LiveRun, NewSchedule, StoredSched
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import left_alone, look
 from noonbell.declarative.registrations import Registration, validate
-from noonbell.declarative.state import StoredTask, read_stored, read_task
+from noonbell.declarative.task_state import StoredTask, read_stored, read_task
 from noonbell.errors import (
     TaskInvalidStructureError,
     TaskInvalidTypeError,

@@ -9,7 +9,7 @@ import pytest
 
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore
-from noonbell.testing.clock import ManualClock
+from noonbell.testing.manual_clock import ManualClock
 
 START = datetime(2026, 3, 4, 12, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

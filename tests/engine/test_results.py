@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from noonbell.actions.results import Finished, Prepared
-from noonbell.core.detail import pack, unpack
+from noonbell.core.attempt_detail import pack, unpack
 from noonbell.core.records import OutboxMessage, Start, StoredSchedule
 from noonbell.engine.engine import Engine
 from noonbell.engine.lane_jobs import LaneJobs

@@ -17,8 +17,8 @@ from noonbell.errors import StoreUnavailableError
 from noonbell.ports import RunFilter, Settled
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
-from noonbell.testing.clock import ManualClock
 from noonbell.testing.faults import Faults, FaultyStore
+from noonbell.testing.manual_clock import ManualClock
 from tests.patience import PATIENCE_SECONDS
 from tests.store.overriding import Overriding
 

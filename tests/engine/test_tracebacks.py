@@ -14,7 +14,7 @@ import pytest
 from noonbell import Scheduler, periodic
 from noonbell.actions.secrets.logs import guard
 from noonbell.actions.secrets.masking import Masker
-from noonbell.core.detail import unpack
+from noonbell.core.attempt_detail import unpack
 from noonbell.declarative.events import SchedulerEvent, SchedulerInitializationFailed, TaskRunFailed
 from noonbell.engine import contain_interrupts
 from noonbell.errors import NoonbellError

@@ -35,7 +35,7 @@ from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.egress.exchange import BODY_LIMIT
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import new_ring
-from noonbell.actions.secrets.records import DEFAULT_TEAM
+from noonbell.actions.secrets.secret_records import DEFAULT_TEAM
 from noonbell.core.records import DocumentWrite
 from tests.actions.egress.hostile import targets
 

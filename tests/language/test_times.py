@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonbell.errors import LanguageError
-from noonbell.language.times import ACCEPTED, read_time
+from noonbell.language.time_phrases import ACCEPTED, read_time
 from tests.effort import examples
 
 KYIV = ZoneInfo("Europe/Kyiv")

@@ -10,7 +10,7 @@ import pytest
 
 from noonbell.core.records import Settlement, Start
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import declared_tasks, iso, lifecycle_of
+from noonbell.ledger.ledger_rows import declared_tasks, iso, lifecycle_of
 from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore

@@ -16,8 +16,8 @@ from starlette.routing import Mount
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.monitors import Monitor, Monitors, PingApp
-from noonbell.monitors.asgi import LONGEST_READ
 from noonbell.monitors.monitors import LONGEST_BODY
+from noonbell.monitors.ping_app import LONGEST_READ
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
 

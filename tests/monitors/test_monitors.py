@@ -14,7 +14,7 @@ from noonbell.actions.secrets.secrets import Secrets
 from noonbell.errors import MonitorInvalidError, MonitorNotFoundError, NoonbellError, PingUnknownError
 from noonbell.monitors import Monitor, Monitors
 from noonbell.monitors.monitors import LONGEST_BODY
-from noonbell.monitors.stored import FLIP, KEPT, MONITOR, PING, TOKEN, token_write
+from noonbell.monitors.stored_monitors import FLIP, KEPT, MONITOR, PING, TOKEN, token_write
 from noonbell.ports import AuditFilter, DocumentFilter
 from noonbell.testing import ManualClock
 from tests.monitors.conftest import NOON, Handle, Handles, minutes

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noonbell.monitors.state import (
+from noonbell.monitors.monitor_state import (
     MOST_RUNNING,
     Change,
     Flip,

@@ -16,7 +16,7 @@ from noonbell.core.records import Document, DocumentWrite
 from noonbell.engine.supervisor import Supervisor
 from noonbell.errors import StoreUnavailableError
 from noonbell.monitors import LoggedAlerts, Monitor, MonitorFlipped, Monitors, Watch
-from noonbell.monitors.stored import MONITOR
+from noonbell.monitors.stored_monitors import MONITOR
 from noonbell.ports import AuditFilter, DocumentFilter
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock

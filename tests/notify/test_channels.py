@@ -21,8 +21,8 @@ from noonbell.errors import (
 )
 from noonbell.notify import Channels, Rules
 from noonbell.notify.channels import ChannelSender
-from noonbell.notify.records import CHANNEL, Notice
-from noonbell.notify.wording import render
+from noonbell.notify.notice_records import CHANNEL, Notice
+from noonbell.notify.notice_text import render
 from noonbell.ports import AuditFilter, DocumentFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore

@@ -14,8 +14,8 @@ from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError
 from noonbell.notify import Channels
 from noonbell.notify.dispatcher import ChannelTarget, NotificationDispatcher
-from noonbell.notify.records import STATE, Flush, Notice
-from noonbell.notify.wording import RenderedNotice
+from noonbell.notify.notice_records import STATE, Flush, Notice
+from noonbell.notify.notice_text import RenderedNotice
 from noonbell.ports import DocumentFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore

@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noonbell.notify import limits
-from noonbell.notify.limits import MINUTE, ChannelState
-from noonbell.notify.records import Notice
-from noonbell.notify.wording import render, summary_of
+from noonbell.notify import channel_limits as limits
+from noonbell.notify.channel_limits import MINUTE, ChannelState
+from noonbell.notify.notice_records import Notice
+from noonbell.notify.notice_text import render, summary_of
 
 SECOND = 1_000_000
 T0 = 1_772_625_600_000_000

@@ -9,8 +9,8 @@ import pytest
 from noonbell.errors import RuleInvalidError
 from noonbell.monitors import MonitorFlipped
 from noonbell.notify import Channels, NotificationDispatcher, Rules
+from noonbell.notify.notice_records import TARGET_PREFIX
 from noonbell.notify.notifier import Notifier, stream_of
-from noonbell.notify.records import TARGET_PREFIX
 from noonbell.notify.rules import read_rule
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock

@@ -15,7 +15,7 @@ from noonbell.actions.callback import Call
 from noonbell.core.records import Document
 from noonbell.monitors import Monitors
 from noonbell.monitors.watch import Watch
-from noonbell.notify.wording import RenderedNotice
+from noonbell.notify.notice_text import RenderedNotice
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
 from tests.effort import examples

@@ -14,7 +14,7 @@ import pytest
 from noonbell.core.records import OutboxMessage
 from noonbell.errors import SchedulerInUseError
 from noonbell.notify.dispatcher import ChannelTarget
-from noonbell.notify.records import Flush, Notice
+from noonbell.notify.notice_records import Flush, Notice
 from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.receive import Receiver
 from noonbell.store.memory import MemoryStore

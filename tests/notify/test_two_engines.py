@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 
 from noonbell.notify.dispatcher import ChannelTarget, NotificationDispatcher
-from noonbell.notify.records import Notice
+from noonbell.notify.notice_records import Notice
 from tests.notify.conftest import World, events
 
 NAMES = ("a", "b", "c", "d", "e")

@@ -17,7 +17,7 @@ from noonbell.periodic import Capabilities, PeriodicScheduler
 from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
-from noonbell.testing.clock import ManualClock
+from noonbell.testing.manual_clock import ManualClock
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)

@@ -12,7 +12,7 @@ import pytest
 from noonbell.core.instants import moment
 from noonbell.declarative.events import TaskEvent, TaskRunFailed
 from noonbell.ledger import verify_store, why
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 
 from .conftest import MINUTE, Bench
 

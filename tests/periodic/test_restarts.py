@@ -11,7 +11,7 @@ import pytest
 from noonbell.core.records import Declaration
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import declared_tasks, lifecycle_of, schedule_rows
+from noonbell.ledger.ledger_rows import declared_tasks, lifecycle_of, schedule_rows
 
 from .conftest import FIVE, HOUR, MINUTE, Bench
 

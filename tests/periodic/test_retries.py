@@ -12,7 +12,7 @@ from noonbell.core.instants import moment
 from noonbell.declarative.events import TaskRetryCleared
 from noonbell.errors import TaskNotFoundError
 from noonbell.ledger import verify_store, why
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.periodic import PeriodicScheduler, TaskSnapshot
 from noonbell.ports import RunFilter
 

@@ -21,7 +21,7 @@ from noonbell.errors import (
     SchedulerInUseError,
 )
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import declared_tasks, schedule_rows
+from noonbell.ledger.ledger_rows import declared_tasks, schedule_rows
 from noonbell.periodic import Capabilities
 from noonbell.ports import RunFilter
 from tests.patience import PATIENCE_SECONDS

@@ -10,7 +10,7 @@ import pytest
 
 from noonbell.planning import Plan, ScheduleFile, apply, loads, plan
 from noonbell.ports import Ledger
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 from tests.schedules.conftest import new_dsn, store_maker
 from tests.schedules.patience import PatientClock, PatientPostgres, calm_duties
 

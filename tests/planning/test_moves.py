@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from noonbell.cron import DstPolicy
 from noonbell.planning.moves import FiringWindow, moves
 from noonbell.timing import IntervalTiming, OneShotTiming, QuietHours, Timing, cron_timing
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 from tests.effort import examples
 
 NOON = datetime(2026, 11, 15, 12, 0, 30, tzinfo=UTC)  # a Sunday

@@ -18,7 +18,7 @@ from noonbell.planning import Plan, apply, loads, plan
 from noonbell.ports import AuditFilter, Ledger, ScheduleFilter
 from noonbell.schedules import Call, Schedules
 from noonbell.testing import ManualClock
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 from tests.effort import examples
 from tests.planning.conftest import NOON, NOW, applied, clock_beside, toml
 from tests.schedules.conftest import store_maker

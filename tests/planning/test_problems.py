@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from noonbell.errors import ScheduleFileInvalidError
-from noonbell.planning import Format, declared, load, loads
+from noonbell.planning import Format, load, loads
+from noonbell.planning import declared_values as declared
 
 
 def problems(text: str, form: Format) -> list[str]:

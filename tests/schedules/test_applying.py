@@ -9,11 +9,11 @@ import pytest
 
 from noonbell.core.records import DurableSchedule, Edit, StoredSchedule
 from noonbell.errors import ScheduleExistsError, ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ledger.reading import stored_zone_rules
+from noonbell.ledger.ledger_rows import stored_zone_rules
 from noonbell.ports import ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 from tests.schedules.conftest import ACTION, NOON, World
 
 NOW = int(NOON.timestamp()) * SECOND

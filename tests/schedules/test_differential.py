@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from noonbell.core.detail import pack
+from noonbell.core.attempt_detail import pack
 from noonbell.core.presence import Polls
 from noonbell.core.records import (
     AuditEvent,
@@ -26,7 +26,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import finish, look, timing_of
 from noonbell.errors import NoonbellError
-from noonbell.ledger.reading import stored_zone_rules
+from noonbell.ledger.ledger_rows import stored_zone_rules
 from noonbell.ports import (
     AuditFilter,
     LaneClaim,

@@ -10,7 +10,7 @@ import pytest
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import lifecycle_of
+from noonbell.ledger.ledger_rows import lifecycle_of
 from noonbell.schedules import Schedules
 from noonbell.schedules.engine_life import EngineLife
 from noonbell.store.memory import MemoryStore

@@ -16,7 +16,7 @@ from noonbell.ledger import verify_store
 from noonbell.ports import LaneClaim, RunFilter, ScheduleChange, ScheduleFilter
 from noonbell.schedules import changes
 from noonbell.schedules.fields import read_fields
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 from tests.schedules.conftest import ACTION, NOON, World
 
 NOW = int(NOON.timestamp()) * SECOND

@@ -14,7 +14,7 @@ import asyncpg
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import lifecycle_of
+from noonbell.ledger.ledger_rows import lifecycle_of
 from noonbell.schedules import Call, Schedules
 from noonbell.store.postgres import PostgresStore
 from tests.patience import PATIENCE_SECONDS, until

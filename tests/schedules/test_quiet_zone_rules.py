@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import stored_zone_rules
+from noonbell.ledger.ledger_rows import stored_zone_rules
 from noonbell.ports import AuditFilter, ScheduleChange
 from noonbell.schedules import zone_rules
 from noonbell.schedules.quiet_move import QUIET_CHANGED

@@ -20,7 +20,7 @@ from noonbell.errors import (
     ScheduleNotFoundError,
 )
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.ports import RunFilter, ScheduleFilter
 from noonbell.schedules import Call, Fields, Retry
 from noonbell.schedules.arguments import Order

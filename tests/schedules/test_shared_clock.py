@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from noonbell import Schedules
-from noonbell.engine.clock import SharedClock, SystemClock, clock_for
+from noonbell.engine.system_clock import SharedClock, SystemClock, clock_for
 from noonbell.schedules import Call
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore

@@ -17,7 +17,7 @@ import pytest
 from noonbell.core.presence import lanes_up
 from noonbell.engine import membership
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import lifecycle_of
+from noonbell.ledger.ledger_rows import lifecycle_of
 from noonbell.ports import Ledger, Members, RunFilter
 from noonbell.schedules import Call, Schedules
 from noonbell.store.memory import MemoryStore

@@ -13,7 +13,7 @@ import pytest
 
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import lifecycle_of, stored_zone_rules
+from noonbell.ledger.ledger_rows import lifecycle_of, stored_zone_rules
 from noonbell.ports import Ledger
 from noonbell.schedules import zone_rules, zone_watch
 from tests.schedules.conftest import World

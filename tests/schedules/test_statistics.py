@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noonbell.core.history import RunKey, key_of, mended
 from noonbell.core.records import History, Kind, Outcome, Run
+from noonbell.core.run_chain import RunKey, key_of, mended
 from noonbell.schedules.statistics import Spread, statistics_of
 
 KINDS: st.SearchStrategy[Kind] = st.sampled_from(["scheduled", "manual"])

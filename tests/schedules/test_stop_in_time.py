@@ -9,7 +9,7 @@ from datetime import timedelta
 from noonbell.core.crashes import CUT_OFF
 from noonbell.core.records import LiveRun, OutboxMessage, Outcome, StoredSchedule
 from noonbell.ledger import verify_store, why_schedule
-from noonbell.ledger.reading import lifecycle_of
+from noonbell.ledger.ledger_rows import lifecycle_of
 from noonbell.ports import ScheduleFilter
 from noonbell.schedules import Call
 from tests.patience import PATIENCE_SECONDS

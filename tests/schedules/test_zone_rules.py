@@ -11,7 +11,7 @@ import pytest
 
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import stored_zone_rules
+from noonbell.ledger.ledger_rows import stored_zone_rules
 from noonbell.schedules import zone_rules
 from tests.schedules.conftest import World
 from tests.schedules.zone_files import TOWN, ZoneFolder, compiled, zone_folder

@@ -21,7 +21,7 @@ from noonbell.core.records import Document
 from noonbell.errors import RuleInvalidError, StoreError
 from noonbell.notify.channels import ChannelSender
 from noonbell.notify.engine_watch import EngineWatch
-from noonbell.notify.records import ENGINE_REPORT
+from noonbell.notify.notice_records import ENGINE_REPORT
 from noonbell.ports import PARTS, DocumentFilter, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.wrapping import verbs_of, with_verbs

@@ -16,7 +16,7 @@ import pytest
 from noonbell import Schedules
 from noonbell.core.crashes import CUT_OFF
 from noonbell.core.ids import run_id
-from noonbell.ledger.reading import lifecycle_of
+from noonbell.ledger.ledger_rows import lifecycle_of
 from noonbell.ports import RunFilter, ScheduleFilter
 from noonbell.store.sqlite import SqliteStore
 from tests.patience import PATIENCE_SECONDS

@@ -17,13 +17,13 @@ from noonbell.core.records import LiveRun, Settlement, Start, StoredSchedule, Tu
 from noonbell.core.terms import Terms
 from noonbell.core.turns import look as look_at
 from noonbell.declarative import override
-from noonbell.engine import declared as declared_module
-from noonbell.engine.declared import DeclaredJobs
+from noonbell.engine import declared_jobs as declared_module
+from noonbell.engine.declared_jobs import DeclaredJobs
 from noonbell.engine.engine import Engine
 from noonbell.ports import Settled
 from noonbell.store.memory.runs import MemoryRuns
 from noonbell.store.memory.schedules import MemorySchedules
-from noonbell.timing.protocol import Timing
+from noonbell.timing.timing_protocol import Timing
 
 MINUTE = 60_000_000
 

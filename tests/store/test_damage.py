@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.store.memory import MemoryStore
 from noonbell.store.sqlite import SqliteStore
 from noonbell.testing.storage_cases.base import (

@@ -27,7 +27,7 @@ from noonbell.core.records import (
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
 from noonbell.errors import StoreError
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.ports import Claimed, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.store.postgres import PostgresStore

@@ -11,7 +11,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreError, StoreUnavailableError, StoreUrlError
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.ports import Ledger
 from noonbell.store.opening import open_store, require_ledger, sqlite_path
 from noonbell.store.postgres import PostgresStore, leases

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from noonbell.core.records import Settlement, Start
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.ports import ScheduleChange
 from noonbell.store.postgres import PostgresStore, claim_schedules, settling
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0

@@ -16,7 +16,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
-from noonbell.ledger.reading import lifecycle_of
+from noonbell.ledger.ledger_rows import lifecycle_of
 from noonbell.store.postgres import PostgresStore, leases
 from noonbell.store.postgres.leases import LeaseKeeper
 from noonbell.testing.storage_cases.base import ME, MINUTE, OTHER, OWNER, SECOND, T0, claim, declaration, ledger, new

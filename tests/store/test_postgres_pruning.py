@@ -9,7 +9,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noonbell.core.history import RunKey
 from noonbell.core.records import (
     AuditEvent,
     Delivery,
@@ -19,6 +18,7 @@ from noonbell.core.records import (
     Settlement,
     Start,
 )
+from noonbell.core.run_chain import RunKey
 from noonbell.errors import StoreUnavailableError
 from noonbell.ledger import verify_store
 from noonbell.ports import Pruned, ScheduleChange

@@ -11,7 +11,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreError, StoreUnavailableError
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.ports import ScheduleChange, ScheduleFilter
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.partitions import AHEAD, DAY_US, name_of

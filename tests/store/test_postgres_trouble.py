@@ -17,10 +17,10 @@ import pytest
 from noonbell import Scheduler
 from noonbell.core.records import RemovedSchedule, Settlement
 from noonbell.declarative.events import SchedulerEvent, TaskEvent
-from noonbell.engine.clock import SystemClock
+from noonbell.engine.system_clock import SystemClock
 from noonbell.errors import SchedulerInUseError, StoreCorruptError, StoreError, StoreUnavailableError
 from noonbell.ledger import verify_store
-from noonbell.ledger.reading import lifecycle_of, schedule_rows
+from noonbell.ledger.ledger_rows import lifecycle_of, schedule_rows
 from noonbell.store.postgres import PostgresStore
 from noonbell.store.postgres.connection import translated
 from noonbell.store.postgres.schema import LOCKS, NUMBERING

@@ -14,7 +14,7 @@ import pytest
 
 from noonbell.core.records import Settlement
 from noonbell.errors import StoreCorruptError, StoreError, StoreUnavailableError
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.ports import RunFilter
 from noonbell.store.sqlite import SqliteStore, connection
 from noonbell.store.sqlite.schema import MIGRATIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from noonbell.core.history import RunKey
+from noonbell.core.run_chain import RunKey
 from noonbell.store.sqlite import SqliteStore
 from noonbell.store.words import SCHEDULED
 from noonbell.testing.storage_cases.base import MINUTE, T0

@@ -9,7 +9,7 @@ import pytest
 from noonbell.core.records import Declaration, LifecycleEvent, NewSchedule, Start, StoredSchedule, Turn
 from noonbell.core.turns import left_alone
 from noonbell.errors import StoreUnavailableError
-from noonbell.ledger.reading import lifecycle_of, schedule_rows
+from noonbell.ledger.ledger_rows import lifecycle_of, schedule_rows
 from noonbell.ports import Claimed, Ledger
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import Crash, Faults, FaultyStore, ManualClock

@@ -10,8 +10,9 @@ import pytest
 
 from noonbell.core.instants import instant, moment
 from noonbell.core.records import Span
-from noonbell.web import forecast, next_hour, year
-from noonbell.web.forecast import MINUTE, WEEK, look_ahead
+from noonbell.web import forecast_load as forecast
+from noonbell.web import next_hour, year
+from noonbell.web.forecast_load import MINUTE, WEEK, look_ahead
 from noonbell.web.pages import overview
 from tests.web.conftest import Browser, Parsed
 from tests.web.test_forecast import NOW, sampled

@@ -13,8 +13,8 @@ from noonbell.ports import Sample
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
-from noonbell.web import forecast
-from noonbell.web.forecast import MINUTE, WEEK, Forecast, look_ahead
+from noonbell.web import forecast_load as forecast
+from noonbell.web.forecast_load import MINUTE, WEEK, Forecast, look_ahead
 from noonbell.web.pages.forecast import heat_map, short
 
 NOW = datetime(2026, 11, 16, 10, 30, 15, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from noonbell.web import exchange
+from noonbell.web import attempt_view as exchange
 from noonbell.web.rendering import environment, segment
 from tests.web.conftest import ACTION, Browser, Parsed
 from tests.web.test_pages import ran

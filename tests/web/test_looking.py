@@ -12,7 +12,8 @@ from noonbell.ports import ScheduleFilter, WakeFilter
 from noonbell.schedules import Schedules
 from noonbell.store.memory import MemoryStore
 from noonbell.testing import ManualClock
-from noonbell.web import next_hour, times, year
+from noonbell.web import next_hour, year
+from noonbell.web import page_times as times
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 ACTION = {"kind": "callback", "name": "work"}

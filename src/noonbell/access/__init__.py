@@ -5,6 +5,6 @@ is needed to know it again.
 """
 
 from noonbell.access.access import Access
-from noonbell.access.records import ApiKey, Caller, Scope, Session, Team, User
+from noonbell.access.access_records import ApiKey, Caller, Scope, Session, Team, User
 
 __all__ = ["Access", "ApiKey", "Caller", "Scope", "Session", "Team", "User"]

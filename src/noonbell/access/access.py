@@ -25,10 +25,8 @@ from typing import Final
 
 import msgspec
 
-from noonbell.access import records as checked
-from noonbell.access.acting import digest
-from noonbell.access.members import Members
-from noonbell.access.records import (
+from noonbell.access import access_records as checked
+from noonbell.access.access_records import (
     API_KEY,
     DEFAULT_TEAM,
     TEAM,
@@ -40,6 +38,8 @@ from noonbell.access.records import (
     TeamBody,
     implied,
 )
+from noonbell.access.acting import digest
+from noonbell.access.members import Members
 from noonbell.core.instants import instant, moment, moment_or_none
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, NaiveDatetimeError

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import msgspec
 
+from noonbell.access.access_records import DEFAULT_TEAM, KeyBody
 from noonbell.access.logins import Logins
 from noonbell.access.passwords import Passwords
-from noonbell.access.records import DEFAULT_TEAM, KeyBody
 from noonbell.core.records import AuditEvent, Document
 from noonbell.ports import Clock, Ledger
 

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from noonbell.access.addresses import counted_as
-from noonbell.access.records import DEFAULT_TEAM, LOGIN_FAILURES, FailuresBody
+from noonbell.access.access_records import DEFAULT_TEAM, LOGIN_FAILURES, FailuresBody
+from noonbell.access.address_keys import counted_as
 from noonbell.core.instants import SECOND
 from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, LoginRefusedError

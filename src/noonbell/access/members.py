@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from noonbell.access import records as checked
+from noonbell.access import access_records as checked
+from noonbell.access.access_records import PASSWORD_LINK, TEAM, USER, LinkBody, User, UserBody
 from noonbell.access.acting import digest
 from noonbell.access.people import People, user_of
-from noonbell.access.records import PASSWORD_LINK, TEAM, USER, LinkBody, User, UserBody
 from noonbell.core.instants import MICROSECOND
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, LoginRefusedError

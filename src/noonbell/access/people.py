@@ -13,9 +13,8 @@ from typing import Final
 
 import msgspec
 
-from noonbell.access import records as checked
-from noonbell.access.acting import Acting, digest
-from noonbell.access.records import (
+from noonbell.access import access_records as checked
+from noonbell.access.access_records import (
     DEFAULT_TEAM,
     FIRST_ADMIN,
     LOGIN_FAILURES,
@@ -30,6 +29,7 @@ from noonbell.access.records import (
     UserBody,
     implied,
 )
+from noonbell.access.acting import Acting, digest
 from noonbell.core.instants import MICROSECOND, moment
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import AccessInvalidError, AccessNotFoundError, DocumentConflictError, LoginRefusedError

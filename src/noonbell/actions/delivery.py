@@ -42,7 +42,7 @@ from noonbell.actions.recording import STORE_PAUSE, StreamRecorder
 from noonbell.actions.sender import Delivering, Sender, raise_if_cancelled
 from noonbell.actions.stream_in_flight import StreamInFlight
 from noonbell.actions.targets import Target
-from noonbell.actions.targets.protocol import ChannelDispatcher
+from noonbell.actions.targets.target import ChannelDispatcher
 from noonbell.actions.workers import TimeLimit, Workers
 from noonbell.background import PeriodicService
 from noonbell.core.instants import SECOND

@@ -22,7 +22,7 @@ import msgspec
 
 from noonbell.actions.guard import GUARD
 from noonbell.actions.secrets.masking import NOTHING, Masker
-from noonbell.core.detail import pack
+from noonbell.core.attempt_detail import pack
 from noonbell.errors import CommandFailedError
 
 GRACE_SECONDS: Final = 10.0

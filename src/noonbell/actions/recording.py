@@ -17,7 +17,7 @@ from typing import Final
 
 from noonbell.actions.sender import raise_if_cancelled
 from noonbell.actions.stream_in_flight import StreamInFlight, attempts_of, dead_letter_event, log_failures
-from noonbell.actions.targets.protocol import ChannelDispatcher
+from noonbell.actions.targets.target import ChannelDispatcher
 from noonbell.errors import StoreError
 from noonbell.ports import Clock, Ledger
 from noonbell.store.outage import Outage

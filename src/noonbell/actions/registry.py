@@ -12,12 +12,12 @@ from noonbell.actions.command import Commands, check_command, prepare_command
 from noonbell.actions.delivery import Deliverer
 from noonbell.actions.egress import Egress
 from noonbell.actions.http.definition import check_http
-from noonbell.actions.http.jobs import HttpJobs
+from noonbell.actions.http.http_jobs import HttpJobs
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.message import check_message, check_template, message_of
 from noonbell.actions.results import Finished, Prepared
 from noonbell.actions.targets import Target, TargetLike, as_target
-from noonbell.actions.targets.protocol import ChannelDispatcher
+from noonbell.actions.targets.target import ChannelDispatcher
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.core.turns import definition_of
 from noonbell.errors import NoonbellError, ScheduleInvalidError

@@ -18,7 +18,7 @@ from noonbell.actions.backpressure import BackPressure
 from noonbell.actions.batches import Batches, Numbered, in_parts
 from noonbell.actions.stream_in_flight import StreamInFlight, error_text
 from noonbell.actions.targets import BatchTarget, Target
-from noonbell.actions.targets.protocol import ChannelDispatcher
+from noonbell.actions.targets.target import ChannelDispatcher
 from noonbell.actions.workers import Pace, TimeLimit
 from noonbell.core.instants import SECOND
 from noonbell.core.records import Delivery, OutboxMessage, Stream

@@ -41,7 +41,7 @@ from noonbell.api.routes import (
 from noonbell.api.routes.tasks import periodic_router
 from noonbell.bootstrap import Service
 from noonbell.core.records import DEFAULT_TEAM
-from noonbell.monitors.asgi import PingApp
+from noonbell.monitors.ping_app import PingApp
 from noonbell.web import app as web
 
 PREFIX: Final = "/api/v1"

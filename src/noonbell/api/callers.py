@@ -19,10 +19,10 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from noonbell.access import Caller, Scope
-from noonbell.access.addresses import counted_as
+from noonbell.access.address_keys import counted_as
 from noonbell.api.deps import Serving
-from noonbell.api.limits import Buckets
 from noonbell.api.problems import ProblemError
+from noonbell.api.request_limits import Buckets
 from noonbell.bootstrap import Service
 
 _WRONG_KEY_COSTS: Final = 10.0

@@ -20,7 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from noonbell.access.addresses import counted_as
+from noonbell.access.address_keys import counted_as
 from noonbell.api.paging import ESCAPED
 from noonbell.api.problems import ProblemError, answer, of_error
 from noonbell.api.tracing import record_outcome, request_span

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from noonbell.api.models.base import LARGEST_PAGE, PLAIN, PageOf, QueryParams, ResponseBody
 from noonbell.errors import LanguageError
-from noonbell.language.times import read_time
+from noonbell.language.time_phrases import read_time
 
 T = TypeVar("T", bound=ResponseBody)
 K = TypeVar("K")

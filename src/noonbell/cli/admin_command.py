@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from noonbell.access import Access, Team, User
-from noonbell.access.records import DEFAULT_TEAM, SCOPES
+from noonbell.access.access_records import DEFAULT_TEAM, SCOPES
 from noonbell.cli.access_options import with_access
 from noonbell.cli.secret_options import json_option, read_value, store_option
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 import click
 
 from noonbell.access import ApiKey
-from noonbell.access.records import SCOPES
-from noonbell.cli.backend.protocol import Backend
+from noonbell.access.access_records import SCOPES
+from noonbell.cli.backend.backend_protocol import Backend
 from noonbell.cli.cli_errors import HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
 

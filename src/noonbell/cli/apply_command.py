@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from noonbell.cli.backend.protocol import ShownPlan
+from noonbell.cli.backend.backend_protocol import ShownPlan
 from noonbell.cli.connection_target import ConnectionTarget
 from noonbell.cli.declared_files import (
     WOULD_CHANGE,

@@ -14,10 +14,10 @@ import msgspec
 
 from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
+from noonbell.cli.console_tables import print_table
 from noonbell.cli.secret_options import read_value
-from noonbell.cli.tables import print_table
 from noonbell.notify.kinds import KINDS
-from noonbell.notify.records import DEFAULT_PER_MINUTE, Channel
+from noonbell.notify.notice_records import DEFAULT_PER_MINUTE, Channel
 
 _EXAMPLES: Final = """\b
 noonbell channels add ops --kind slack --key-file master.keys

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from noonbell.cli.backend.protocol import Backend
+    from noonbell.cli.backend.backend_protocol import Backend
 
 _SECONDS: Final = 2.0
 _MOST: Final = 50

@@ -25,7 +25,7 @@ from noonbell.cli.cli_errors import INTERRUPTED, CliError
 from noonbell.errors import CommandsOffError, NoonbellError, TaskNotFoundError
 
 if TYPE_CHECKING:
-    from noonbell.cli.backend.protocol import Backend
+    from noonbell.cli.backend.backend_protocol import Backend
 
 T = TypeVar("T")
 _Function = TypeVar("_Function", bound=Callable[..., Any])

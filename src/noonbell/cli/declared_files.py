@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from noonbell.cli.backend.protocol import Backend, ShownPlan
+from noonbell.cli.backend.backend_protocol import Backend, ShownPlan
 from noonbell.cli.cli_errors import CliError, HintingCommand, printable
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.quiet_windows import windows_text

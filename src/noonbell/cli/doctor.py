@@ -24,10 +24,10 @@ import apsw
 from noonbell import __version__
 from noonbell.actions.egress import EgressPolicy
 from noonbell.actions.secrets.keys import VARIABLE, find_keys
-from noonbell.cli.backend.protocol import Backend, EngineUp
+from noonbell.cli.backend.backend_protocol import Backend, EngineUp
 from noonbell.cli.cli_errors import CliError
 from noonbell.cli.connection_target import KEY_VARIABLE, ConnectionTarget, shown_address
-from noonbell.cli.tables import ago
+from noonbell.cli.console_tables import ago
 from noonbell.config import Settings, load
 from noonbell.core.presence import GRACE_SECONDS, is_stalled
 from noonbell.errors import MasterKeyMissingError, NoonbellError, TimelineAwayError, TimelineError, describe_error
@@ -155,7 +155,7 @@ def _zones() -> Iterator[Finding]:
     except (KeyError, OSError, ValueError) as error:
         yield Finding("time zones", "wrong", f"Europe/Kyiv cannot be read: {error}", renew)
         return
-    from noonbell.cli.instants import find_zone  # noqa: PLC0415 - an error of it is a finding
+    from noonbell.cli.typed_times import find_zone  # noqa: PLC0415 - an error of it is a finding
 
     try:
         here = str(find_zone(None, as_json=False))

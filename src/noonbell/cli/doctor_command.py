@@ -10,8 +10,8 @@ from rich.text import Text
 
 from noonbell.cli.cli_errors import WRONG, HintingCommand, printable
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, with_backend
+from noonbell.cli.console_tables import console
 from noonbell.cli.doctor import Finding, examine
-from noonbell.cli.tables import console
 
 _EXAMPLES: Final = """\b
 noonbell doctor

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from noonbell.actions.targets.declared import DeclaredTarget
-from noonbell.actions.targets.protocol import ProbedTarget
+from noonbell.actions.targets.configured import DeclaredTarget
+from noonbell.actions.targets.target import ProbedTarget
 from noonbell.cli.doctor import Finding
 from noonbell.errors import describe_error
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from noonbell.cli import spec_input as readings
 from noonbell.cli.cli_errors import HintingCommand
-from noonbell.cli.instants import offset_text, span_text
+from noonbell.cli.typed_times import offset_text, span_text
 from noonbell.cron import FIELD_NAMES, CronExpression, DstPolicy
 from noonbell.language.preview import coming
 

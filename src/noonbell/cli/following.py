@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from noonbell.cli.progress import working
 
 if TYPE_CHECKING:
-    from noonbell.cli.backend.protocol import Backend
+    from noonbell.cli.backend.backend_protocol import Backend
     from noonbell.cli.connection_target import ConnectionTarget
     from noonbell.schedules.history import Run
 

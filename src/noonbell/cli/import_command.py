@@ -11,9 +11,9 @@ from typing import Final
 import click
 
 from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup, printable
-from noonbell.cli.instants import find_zone
 from noonbell.cli.progress import working
 from noonbell.cli.secret_options import json_option
+from noonbell.cli.typed_times import find_zone
 
 _EXAMPLES: Final = """\b
 crontab -l | noonbell import crontab - -o schedules.toml

@@ -12,15 +12,15 @@ import click
 import msgspec
 from rich.text import Text
 
-from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.backend.backend_protocol import Backend
 from noonbell.cli.cli_errors import CliError, HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.instants import span_text
+from noonbell.cli.console_tables import ago, print_table
 from noonbell.cli.spec_input import terminal
-from noonbell.cli.tables import ago, print_table
+from noonbell.cli.typed_times import span_text
 from noonbell.monitors import Monitor
+from noonbell.monitors.monitor_state import PingKind
 from noonbell.monitors.monitors import LONGEST_BODY
-from noonbell.monitors.state import PingKind
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

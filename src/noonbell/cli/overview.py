@@ -13,12 +13,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from noonbell.cli.backend.protocol import Backend, EngineUp
+from noonbell.cli.backend.backend_protocol import Backend, EngineUp
 from noonbell.cli.cli_errors import printable
+from noonbell.cli.console_tables import ago, clock, seconds_text, state_cell
 from noonbell.cli.schedule_views import action_text, described
-from noonbell.cli.tables import ago, clock, seconds_text, state_cell
 from noonbell.schedules.history import Run
-from noonbell.schedules.records import Schedule
+from noonbell.schedules.schedule_records import Schedule
 
 _PAGE: Final = 1_000
 _MOST: Final = 3_000

@@ -14,12 +14,12 @@ from rich.text import Text
 
 from noonbell.cli.cli_errors import CliError, HintingCommand
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.ledger import print_text
+from noonbell.cli.ledger_commands import print_text
 from noonbell.cli.progress import working
 from noonbell.core.instants import instant, moment
 from noonbell.errors import StoreError
+from noonbell.ledger.explanation_text import counted
 from noonbell.ledger.retention import Forgotten, prunable
-from noonbell.ledger.wording import counted
 from noonbell.ports import Ledger
 from noonbell.store.opening import open_store, require_ledger
 

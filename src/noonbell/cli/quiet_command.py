@@ -8,17 +8,17 @@ import click
 import msgspec
 from rich.text import Text
 
-from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.backend.backend_protocol import Backend
 from noonbell.cli.cli_errors import HintingCommand, HintingGroup, printable
 from noonbell.cli.completion_sources import quiet_hours_ids
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
-from noonbell.cli.instants import find_zone
+from noonbell.cli.console_tables import ago, clock, console, print_facts, print_table
 from noonbell.cli.quiet_windows import RIGHT, read_window, window_text, windows_text
 from noonbell.cli.schedule_views import dumped, print_warnings
 from noonbell.cli.spec_input import complete_zone
-from noonbell.cli.tables import ago, clock, console, print_facts, print_table
+from noonbell.cli.typed_times import find_zone
 from noonbell.errors import ScheduleNotFoundError
-from noonbell.schedules.records import QuietHoursRecord, Schedule
+from noonbell.schedules.schedule_records import QuietHoursRecord, Schedule
 
 _EXAMPLES: Final = """\b
 noonbell quiet add nights --window "Mon-Fri 22:00-06:00 Europe/Kyiv"

@@ -10,8 +10,8 @@ import msgspec
 
 from noonbell.cli.cli_errors import HintingCommand, HintingGroup
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
-from noonbell.cli.tables import print_table
-from noonbell.notify.records import EVENTS, Rule
+from noonbell.cli.console_tables import print_table
+from noonbell.notify.notice_records import EVENTS, Rule
 
 _EXAMPLES: Final = """\b
 noonbell rules add nightly --on failed --on recovered --to ops --tag nightly

@@ -9,19 +9,19 @@ from typing import Any, Final, get_args
 import click
 from rich.text import Text
 
-from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.backend.backend_protocol import Backend
 from noonbell.cli.cli_errors import WRONG, HintingCommand, HintingGroup
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
+from noonbell.cli.console_tables import console
 from noonbell.cli.following import events_of, until_ended
 from noonbell.cli.schedule_lookup import find_schedule
 from noonbell.cli.schedule_views import dumped, print_run, print_runs, run_data, run_line
-from noonbell.cli.tables import console
 from noonbell.core.ids import parse_run_id
 from noonbell.core.records import Outcome
 from noonbell.errors import ScheduleNotFoundError
 from noonbell.schedules.history import Run
-from noonbell.schedules.records import Page
+from noonbell.schedules.schedule_records import Page
 
 _EXAMPLES: Final = """\b
 noonbell runs list

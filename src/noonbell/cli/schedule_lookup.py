@@ -6,7 +6,7 @@ import difflib
 from typing import Any, Final, Protocol
 
 from noonbell.errors import NoonbellError, ScheduleNotFoundError
-from noonbell.schedules.records import Page, Schedule
+from noonbell.schedules.schedule_records import Page, Schedule
 
 _MOST_NAMES: Final = 1_000
 

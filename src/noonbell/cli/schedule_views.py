@@ -13,15 +13,15 @@ import msgspec
 from rich.text import Text
 
 from noonbell.cli.cli_errors import printable
-from noonbell.cli.tables import ago, clock, console, print_facts, print_table, seconds_text, state_cell
+from noonbell.cli.console_tables import ago, clock, console, print_facts, print_table, seconds_text, state_cell
 from noonbell.core.instants import moment
 from noonbell.core.records import DECLARED_OWNERS
 from noonbell.cron import parse
 from noonbell.errors import NoonbellError
 from noonbell.language import describe, describe_instant, describe_interval
-from noonbell.ledger.wording import counted
+from noonbell.ledger.explanation_text import counted
 from noonbell.schedules.history import Run
-from noonbell.schedules.records import Schedule, Upcoming
+from noonbell.schedules.schedule_records import Schedule, Upcoming
 from noonbell.schedules.statistics import Statistics
 from noonbell.timing import parse_one_shot
 

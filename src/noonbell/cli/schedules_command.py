@@ -10,10 +10,11 @@ import click
 
 from noonbell.cli import schedule_fields
 from noonbell.cli import spec_input as readings
-from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.backend.backend_protocol import Backend
 from noonbell.cli.cli_errors import WRONG, HintingCommand, HintingGroup, printable
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, team_option, with_backend
+from noonbell.cli.console_tables import clock
 from noonbell.cli.following import until_ended
 from noonbell.cli.schedule_lookup import find_schedule
 from noonbell.cli.schedule_views import (
@@ -27,10 +28,9 @@ from noonbell.cli.schedule_views import (
     schedule_data,
     statistics_data,
 )
-from noonbell.cli.tables import clock
 from noonbell.core.records import DECLARED_OWNERS
 from noonbell.language.preview import coming
-from noonbell.schedules.records import Page, Schedule, Upcoming
+from noonbell.schedules.schedule_records import Page, Schedule, Upcoming
 from noonbell.schedules.statistics import Statistics
 from noonbell.schedules.warnings import command_elsewhere, no_engine, unknown_callback
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from noonbell.actions.secrets.records import DEFAULT_TEAM, LONGEST_VALUE
+from noonbell.actions.secrets.secret_records import DEFAULT_TEAM, LONGEST_VALUE
 from noonbell.cli.cli_errors import CliError
 from noonbell.cli.connection_target import actor
 

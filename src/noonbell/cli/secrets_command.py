@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import click
 
-from noonbell.actions.secrets.records import SecretFacts
 from noonbell.actions.secrets.repository import Rotation
-from noonbell.cli.backend.protocol import Backend
+from noonbell.actions.secrets.secret_records import SecretFacts
+from noonbell.cli.backend.backend_protocol import Backend
 from noonbell.cli.cli_errors import HintingCommand, HintingGroup, printable
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend
+from noonbell.cli.console_tables import print_table
 from noonbell.cli.progress import working
 from noonbell.cli.secret_options import read_value
-from noonbell.cli.tables import print_table
 from noonbell.core.instants import moment
-from noonbell.ledger.wording import counted
+from noonbell.ledger.explanation_text import counted
 
 _EXAMPLES: Final = """\b
 noonbell secrets set TOKEN --store sqlite:///app.db --key-file master.keys

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from noonbell.actions.signatures import SigningKey
-from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.backend.backend_protocol import Backend
 from noonbell.cli.cli_errors import HintingCommand, HintingGroup
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, key_file_option, team_option, with_backend

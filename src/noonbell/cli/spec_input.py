@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from noonbell.cli.cli_errors import CliError, about_expression, about_language, printable
-from noonbell.cli.instants import find_zone
+from noonbell.cli.typed_times import find_zone
 from noonbell.cron import CronExpression, DstPolicy
 from noonbell.errors import InvalidCronExpressionError, LanguageError
 from noonbell.language import Surprise, Understood, parse

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from noonbell.cli.backend.protocol import Backend
+from noonbell.cli.backend.backend_protocol import Backend
 from noonbell.cli.cli_errors import CliError, HintingCommand
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
 from noonbell.cli.overview import Look, drawn, look

@@ -11,16 +11,16 @@ from rich.text import Text
 
 from noonbell.cli.cli_errors import CliError, HintingCommand, printable
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.ledger import owner_named, owner_options, print_text
+from noonbell.cli.ledger_commands import owner_named, owner_options, print_text
 from noonbell.cli.progress import working
 from noonbell.core.instants import moment
 from noonbell.errors import LanguageError
-from noonbell.language.times import read_time
+from noonbell.language.time_phrases import read_time
 from noonbell.ledger import Report
-from noonbell.ledger.wording import counted
+from noonbell.ledger.explanation_text import counted
 
 if TYPE_CHECKING:
-    from noonbell.cli.backend.protocol import Backend
+    from noonbell.cli.backend.backend_protocol import Backend
 
 _EXAMPLES: Final = """\b
 noonbell verify --db sqlite:///app.db

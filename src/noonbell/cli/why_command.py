@@ -13,13 +13,13 @@ from rich.text import Text
 from noonbell.cli.cli_errors import CliError, HintingCommand, printable
 from noonbell.cli.completion_sources import schedule_names
 from noonbell.cli.connection_target import ConnectionTarget, with_backend
-from noonbell.cli.ledger import owner_named, owner_options, print_text
+from noonbell.cli.ledger_commands import owner_named, owner_options, print_text
 from noonbell.errors import LanguageError
-from noonbell.language.times import ACCEPTED, read_time
+from noonbell.language.time_phrases import ACCEPTED, read_time
 from noonbell.ledger import Answer
 
 if TYPE_CHECKING:
-    from noonbell.cli.backend.protocol import Backend
+    from noonbell.cli.backend.backend_protocol import Backend
 
 _EXAMPLES: Final = """\b
 noonbell why --db sqlite:///app.db sync-logs 02:30

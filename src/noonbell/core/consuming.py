@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from noonbell.core.records import Cause, LiveRun, Span, Start
 from noonbell.core.terms import Position, Terms, Verdicts
-from noonbell.timing.protocol import Timing
+from noonbell.timing.timing_protocol import Timing
 
 
 def decide_consuming(position: Position, terms: Terms, now: int) -> Verdicts:

@@ -26,8 +26,8 @@ from noonbell.core.consuming import decide_consuming
 from noonbell.core.presence import Gap
 from noonbell.core.records import Cause, LiveRun, Span, Start, Verdict, retry_cause
 from noonbell.core.terms import CAUGHT_UP, FOR_GOOD, NOT_POLLED, Backlog, Position, Terms, Verdicts
-from noonbell.timing.protocol import LATEST
 from noonbell.timing.quiet_hours import split
+from noonbell.timing.timing_protocol import LATEST
 
 
 def decide(position: Position, terms: Terms, now: int, gaps: Sequence[Gap] = ()) -> Verdicts:

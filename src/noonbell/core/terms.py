@@ -8,8 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from noonbell.core.records import Cause, LiveRun, Span, Start
-from noonbell.timing.protocol import LATEST, SECOND, Timing
 from noonbell.timing.quiet_hours import QuietHours
+from noonbell.timing.timing_protocol import LATEST, SECOND, Timing
 
 CatchUp = Literal["skip", "run_once", "run_all_capped"]
 Overlap = Literal["coalesce", "skip", "allow"]

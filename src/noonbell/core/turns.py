@@ -49,9 +49,9 @@ from noonbell.timing.cron_timing import cron_timing
 from noonbell.timing.interval import IntervalTiming, parse_interval
 from noonbell.timing.jitter import jitter_us
 from noonbell.timing.one_shot import OneShotTiming, parse_one_shot
-from noonbell.timing.protocol import LATEST, SECOND, Timing
 from noonbell.timing.quiet_hours import Phase, QuietHours, split
-from noonbell.timing.zone_rules import rules_hash
+from noonbell.timing.rules_hash import rules_hash
+from noonbell.timing.timing_protocol import LATEST, SECOND, Timing
 
 # A stretch of more missed slots than this is reported as one range, also to readers.
 MOST_SLOTS: Final = 1_000

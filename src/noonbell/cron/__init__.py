@@ -3,9 +3,9 @@
 Pure: the standard library only, no I/O, no clock. `parse` a text, then ask the CronExpression.
 """
 
+from noonbell.cron.cron_fields import FIELD_NAMES, FIELD_RANGES
 from noonbell.cron.dialects import translate
 from noonbell.cron.expression import CronExpression, DstPolicy
-from noonbell.cron.fields import FIELD_NAMES, FIELD_RANGES
 from noonbell.cron.parser import parse, parse_field
 from noonbell.cron.zones import Segment, Zone, zone_of
 

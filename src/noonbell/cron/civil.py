@@ -15,8 +15,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
+from noonbell.cron.cron_fields import mask_values
 from noonbell.cron.days import EPOCH_ORDINAL, DayTable, Year, day_table
-from noonbell.cron.fields import mask_values
 from noonbell.cron.zones import DAY
 
 FIRST_CIVIL: Final = (date.min.toordinal() - EPOCH_ORDINAL) * DAY

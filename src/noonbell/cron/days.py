@@ -10,7 +10,7 @@ from datetime import date
 from functools import lru_cache
 from typing import Final
 
-from noonbell.cron.fields import FULL_MASKS
+from noonbell.cron.cron_fields import FULL_MASKS
 
 _LENGTHS: Final = ((31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))
 _OFFSETS: Final = tuple(tuple(sum(lengths[:i]) for i in range(12)) for lengths in _LENGTHS)

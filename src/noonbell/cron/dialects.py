@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from noonbell.cron.cron_fields import FIELD_NAMES, FIELD_RANGES, MAX_TEXT, field_mask
 from noonbell.cron.days import can_match
-from noonbell.cron.fields import FIELD_NAMES, FIELD_RANGES, MAX_TEXT, field_mask
 from noonbell.errors import FieldParseError, InvalidCronExpressionError
 
 _MACROS: Final = {

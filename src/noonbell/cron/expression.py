@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NoReturn
 
 from noonbell.cron.civil import FIRST_CIVIL, Civil, civil
-from noonbell.cron.fields import FULL_MASKS, mask_values
+from noonbell.cron.cron_fields import FULL_MASKS, mask_values
 from noonbell.cron.zones import DAY, EPOCH, FIRST_INSTANT, LARGEST_SHIFT, LAST_INSTANT, Segment, Zone, zone_of
 from noonbell.errors import CronCalculationError, NaiveDatetimeError
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from noonbell.cron.cron_fields import FIELD_NAMES, FIELD_RANGES, MAX_TEXT, field_mask, mask_values
 from noonbell.cron.days import can_match
 from noonbell.cron.dialects import translate
 from noonbell.cron.expression import CronExpression
-from noonbell.cron.fields import FIELD_NAMES, FIELD_RANGES, MAX_TEXT, field_mask, mask_values
 from noonbell.errors import FieldParseError, InvalidCronExpressionError
 
 _BLANKS: Final = re.compile(r"[ \t]+")

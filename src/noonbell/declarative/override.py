@@ -29,7 +29,7 @@ from noonbell.core.records import (
     RemovedSchedule,
 )
 from noonbell.declarative.registrations import Registration
-from noonbell.declarative.state import StoredTask
+from noonbell.declarative.task_state import StoredTask
 from noonbell.timing import CronTiming, cron_timing, rules_hash
 
 RetryVsNew = Literal["preempt", "finish"]

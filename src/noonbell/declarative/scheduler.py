@@ -34,7 +34,7 @@ from noonbell.declarative.events import EventSink, SchedulerEvent
 from noonbell.declarative.host_zone import HostZone, zone_named
 from noonbell.declarative.override import Plan, plan
 from noonbell.declarative.registrations import Registration, validate
-from noonbell.declarative.state import read_stored
+from noonbell.declarative.task_state import read_stored
 from noonbell.engine import DeclaredJobs, Engine, Task, clock_for
 from noonbell.engine.threads import check_threads
 from noonbell.errors import (

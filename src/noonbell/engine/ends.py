@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from noonbell.actions.results import Finished
-from noonbell.core.detail import has_traceback, traceback_text, unpack, with_traceback
+from noonbell.core.attempt_detail import has_traceback, traceback_text, unpack, with_traceback
 from noonbell.core.records import Settlement
 from noonbell.engine.in_flight import InFlight
 from noonbell.engine.jobs import Job, JobSource

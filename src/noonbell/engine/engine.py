@@ -28,7 +28,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from noonbell.actions.secrets.logs import mask_known
 from noonbell.core.records import AT_ONCE, Settlement
-from noonbell.engine.clock import ClockWatch
 from noonbell.engine.deleted import DeletedRuns
 from noonbell.engine.ends import RunEnds
 from noonbell.engine.execution import Executor
@@ -38,6 +37,7 @@ from noonbell.engine.metrics import Metrics
 from noonbell.engine.phase import Life, Phase
 from noonbell.engine.poll_loop import PollLoop
 from noonbell.engine.settling import Settler
+from noonbell.engine.system_clock import ClockWatch
 from noonbell.engine.unstarted import UnstartedRuns
 from noonbell.errors import LeaseLostError, StoreError, describe_error
 from noonbell.ports import Claimed, Clock, Ledger, Settled

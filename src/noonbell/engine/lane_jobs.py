@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from noonbell.actions.results import Prepared
-from noonbell.core.detail import has_traceback
+from noonbell.core.attempt_detail import has_traceback
 from noonbell.core.ids import run_id
 from noonbell.core.instants import moment
 from noonbell.core.presence import GRACE_US, MOST_GAPS, Gap, Polls

@@ -7,8 +7,8 @@ fires twice or not at all. The standard library only; `now` is passed in.
 
 from noonbell.errors import LanguageError
 from noonbell.language.describe import describe
+from noonbell.language.parsing import looks_like_cron, parse, schedule_fields
 from noonbell.language.preview import Preview, preview
-from noonbell.language.reading import looks_like_cron, parse, schedule_fields
 from noonbell.language.surprises import Surprise, dst_surprises
 from noonbell.language.understood import ScheduleFields, Understood, describe_instant, describe_interval
 

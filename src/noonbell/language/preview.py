@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from noonbell.cron import CronExpression, DstPolicy
 from noonbell.errors import CronCalculationError
-from noonbell.language.reading import parse
+from noonbell.language.parsing import parse
 from noonbell.language.surprises import Surprise, dst_surprises
 from noonbell.language.understood import Understood
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+from noonbell.ledger.ledger_rows import SECOND, is_instant, iso, zone_named
 from noonbell.ledger.policies import EpochPolicies, policies_of
-from noonbell.ledger.reading import SECOND, is_instant, iso, zone_named
 from noonbell.ledger.recurrence import EveryN, Recurrence, recurrence_of
 from noonbell.timing import rules_hash
 

@@ -15,12 +15,12 @@ from noonbell.core.instants import instant, moment
 from noonbell.core.records import Epoch
 from noonbell.cron import zone_of
 from noonbell.errors import StoreCorruptError
+from noonbell.ledger.explanation_text import Answer, counted, length, vocabulary_of
+from noonbell.ledger.ledger_rows import EARLIEST, SECOND, is_instant, rows
 from noonbell.ledger.links import pruned_day
 from noonbell.ledger.occurrence import explain_occurrence
 from noonbell.ledger.policies import is_declared, quiet_for_good, stored_quiet_hours
-from noonbell.ledger.reading import EARLIEST, SECOND, is_instant, rows
 from noonbell.ledger.subject import Context, Stored, Subject, times_of
-from noonbell.ledger.wording import Answer, counted, length, vocabulary_of
 from noonbell.ports import LEDGER_TABLES, AuditFilter, Ledger, RunFilter, ScheduleFilter
 
 _MINUTE: Final = 60 * SECOND

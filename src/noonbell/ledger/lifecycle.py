@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from noonbell.core.presence import LANE
 from noonbell.core.records import LifecycleEvent
-from noonbell.ledger.reading import is_instant, iso
+from noonbell.ledger.ledger_rows import is_instant, iso
 
 # event -> the events that may come before it; None: nothing comes before it
 _BEFORE: Final[dict[str, tuple[str | None, ...]]] = {

@@ -17,7 +17,7 @@ from copy import copy
 from typing import Any, Final
 
 from noonbell.core.records import PrunedDay
-from noonbell.ledger.reading import EARLIEST, LATEST, is_instant, iso, rows
+from noonbell.ledger.ledger_rows import EARLIEST, LATEST, is_instant, iso, rows
 from noonbell.ledger.recurrence import EveryN, Recurrence
 from noonbell.ports import Ledger
 

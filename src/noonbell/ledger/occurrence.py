@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from noonbell.core.instants import moment
 from noonbell.core.records import Attempt, LiveRun, PrunedDay, Run, Span
+from noonbell.ledger.explanation_text import Answer, counted, length
+from noonbell.ledger.ledger_rows import SECOND, is_instant
 from noonbell.ledger.links import pruned_day
 from noonbell.ledger.pending import message_of, undecided
 from noonbell.ledger.policies import quiet_for_good
-from noonbell.ledger.reading import SECOND, is_instant
 from noonbell.ledger.reasons import FAR_BACK, Reasons
 from noonbell.ledger.recurrence import EveryN
 from noonbell.ledger.subject import Context, Subject
-from noonbell.ledger.wording import Answer, counted, length
 from noonbell.ports import RunFilter
 
 _LATE: Final = 60 * SECOND  # a later start needs a reason

@@ -8,11 +8,11 @@ from typing import Any, Final
 from noonbell.core.ids import run_id
 from noonbell.core.presence import GRACE_US
 from noonbell.core.records import LiveRun, Run, Sending
+from noonbell.ledger.explanation_text import Answer, Times, counted, length
+from noonbell.ledger.ledger_rows import LATEST, is_instant
 from noonbell.ledger.policies import EpochPolicies
-from noonbell.ledger.reading import LATEST, is_instant
 from noonbell.ledger.reasons import Reasons
 from noonbell.ledger.subject import Context, Subject
-from noonbell.ledger.wording import Answer, Times, counted, length
 
 _CATCH_UP: Final = {
     "skip": "it will be missed, because its catch-up policy is skip",

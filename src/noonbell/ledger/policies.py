@@ -16,7 +16,7 @@ import msgspec
 from noonbell.core.records import DECLARED_OWNERS
 from noonbell.cron import DstPolicy
 from noonbell.errors import QuietHoursInvalidError
-from noonbell.ledger.reading import LATEST, is_instant, stored_zone_rules
+from noonbell.ledger.ledger_rows import LATEST, is_instant, stored_zone_rules
 from noonbell.ports import Ledger
 from noonbell.timing import QuietHours, rules_hash
 

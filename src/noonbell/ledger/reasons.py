@@ -7,9 +7,9 @@ from typing import Final
 
 from noonbell.core.presence import Polls, lane_name
 from noonbell.core.records import LifecycleEvent, Run
+from noonbell.ledger.ledger_rows import SECOND, lifecycle_of
 from noonbell.ledger.lifecycle import Absence, absence_now, absences
 from noonbell.ledger.policies import is_declared
-from noonbell.ledger.reading import SECOND, lifecycle_of
 from noonbell.ledger.recurrence import EveryN
 from noonbell.ledger.subject import Context, Subject
 from noonbell.ports import RunFilter

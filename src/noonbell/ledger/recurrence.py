@@ -11,7 +11,7 @@ from typing import Protocol
 
 from noonbell.cron import CronExpression, DstPolicy, Zone, parse, zone_of
 from noonbell.errors import CronCalculationError, IntervalInvalidError, InvalidCronExpressionError, OneShotInvalidError
-from noonbell.ledger.reading import LATEST, SECOND, zone_named
+from noonbell.ledger.ledger_rows import LATEST, SECOND, zone_named
 from noonbell.timing import parse_interval, parse_one_shot
 
 

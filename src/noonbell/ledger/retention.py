@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.core.lives import ended_lives
-from noonbell.ledger.reading import rows, schedule_rows
+from noonbell.ledger.ledger_rows import rows, schedule_rows
 from noonbell.ports import AuditFilter, Ledger, LedgerTable, Pruned
 
 _DAY: Final = 86_400_000_000

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from noonbell.core.ids import KINDS
 from noonbell.core.presence import MOST_GAPS, Polls
+from noonbell.ledger.ledger_rows import LATEST, is_instant, iso
 from noonbell.ledger.policies import EpochPolicies, policies_of, quiet_for_good
-from noonbell.ledger.reading import LATEST, is_instant, iso
 from noonbell.ledger.recurrence import EveryN
 from noonbell.ledger.schedule_audit import ScheduleAudit
 from noonbell.ports import Ledger, ScheduleFilter

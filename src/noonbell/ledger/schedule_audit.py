@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from noonbell.ledger.decided_epochs import DecidedEpoch, DecidedEpochs
+from noonbell.ledger.ledger_rows import EARLIEST, LATEST, SECOND, is_instant, iso
 from noonbell.ledger.links import AttemptedRuns, EndOrder, LatestEnds, PrunedPart, PrunedParts, RunChain
-from noonbell.ledger.reading import EARLIEST, LATEST, SECOND, is_instant, iso
 from noonbell.ledger.recurrence import EveryN
 from noonbell.timing import QuietHours
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from noonbell.core.records import Epoch
 from noonbell.errors import StoreCorruptError
+from noonbell.ledger.explanation_text import Times, Vocabulary
+from noonbell.ledger.ledger_rows import EARLIEST, LATEST, is_instant, zone_named
 from noonbell.ledger.policies import EpochPolicies, StoredQuietHours, policies_of
-from noonbell.ledger.reading import EARLIEST, LATEST, is_instant, zone_named
 from noonbell.ledger.recurrence import EveryN, Recurrence, recurrence_of
-from noonbell.ledger.wording import Times, Vocabulary
 from noonbell.ports import Ledger
 from noonbell.timing import jitter_us
 

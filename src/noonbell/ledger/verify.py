@@ -25,10 +25,10 @@ from typing import Any, Final
 import msgspec
 
 from noonbell.core.ids import KINDS
+from noonbell.ledger.ledger_rows import is_instant, iso, rows
 from noonbell.ledger.lifecycle import LifecycleCheck
 from noonbell.ledger.links import pruned_part
 from noonbell.ledger.policies import StoredQuietHours, stored_quiet_hours
-from noonbell.ledger.reading import is_instant, iso, rows
 from noonbell.ledger.row_checks import PollCheck, check_live, check_wake_up
 from noonbell.ledger.schedule_audit import CLOCK_SKEW, ScheduleAudit
 from noonbell.ports import LEDGER_TABLES, Ledger, LedgerTable

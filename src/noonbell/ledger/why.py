@@ -16,10 +16,10 @@ from typing import Any, Final
 from noonbell.core.instants import instant
 from noonbell.errors import NoonbellError, TaskNotFoundError
 from noonbell.ledger.explanation import Explanation
+from noonbell.ledger.explanation_text import Answer, Times
+from noonbell.ledger.ledger_rows import rows
 from noonbell.ledger.policies import is_declared
-from noonbell.ledger.reading import rows
 from noonbell.ledger.subject import times_of
-from noonbell.ledger.wording import Answer, Times
 from noonbell.ports import LEDGER_TABLES, Ledger
 
 __all__ = ["Answer", "explain", "find_task", "why", "why_schedule", "zone_of_task"]

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from noonbell.monitors.state import Flip, Status
+from noonbell.monitors.monitor_state import Flip, Status
 
 logger = logging.getLogger("noonbell.monitors")
 

@@ -24,11 +24,10 @@ from noonbell.actions.secrets.secrets import Secrets
 from noonbell.core.instants import MICROSECOND, moment, moment_or_none
 from noonbell.core.records import DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorInvalidError, MonitorNotFoundError, PingUnknownError
-from noonbell.monitors import fields as checked
-from noonbell.monitors.fields import MonitorChanges, MonitorFields
-from noonbell.monitors.ping_intake import reception_of
-from noonbell.monitors.records import FlipRecord, Monitor, MonitorPage, OpenRun, Ping
-from noonbell.monitors.state import (
+from noonbell.monitors import monitor_fields as checked
+from noonbell.monitors.monitor_fields import MonitorChanges, MonitorFields
+from noonbell.monitors.monitor_records import FlipRecord, Monitor, MonitorPage, OpenRun, Ping
+from noonbell.monitors.monitor_state import (
     Change,
     PingFact,
     PingKind,
@@ -41,7 +40,8 @@ from noonbell.monitors.state import (
     pinged,
     resumed,
 )
-from noonbell.monitors.stored import (
+from noonbell.monitors.ping_intake import reception_of
+from noonbell.monitors.stored_monitors import (
     FLIP,
     LONGEST_WAIT,
     MONITOR,
@@ -65,7 +65,7 @@ from noonbell.monitors.stored import (
 )
 from noonbell.ports import Clock, DocumentFilter, Ledger
 from noonbell.store.documents import removals
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 LONGEST_BODY: Final = 100_000  # bytes of a ping's body that are kept
 PING_ACTOR: Final = "ping"

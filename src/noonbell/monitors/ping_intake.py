@@ -14,7 +14,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from noonbell.errors import StoreCorruptError, StoreError
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 LONGEST_GAP: Final = 60 * SECOND
 

@@ -27,12 +27,12 @@ from noonbell.core.instants import moment
 from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError, StoreError, describe_error
 from noonbell.monitors.alerts import Alerts, LoggedAlerts, MonitorFlipped
+from noonbell.monitors.monitor_state import passed
 from noonbell.monitors.ping_intake import reception_of
-from noonbell.monitors.state import passed
-from noonbell.monitors.stored import LONGEST_WAIT, MONITOR, Edit, Editor, Stored, Unsent, with_change
+from noonbell.monitors.stored_monitors import LONGEST_WAIT, MONITOR, Edit, Editor, Stored, Unsent, with_change
 from noonbell.ports import Clock, Ledger
 from noonbell.store.documents import due_documents
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 logger = logging.getLogger("noonbell.monitors")
 

@@ -2,7 +2,7 @@
 
 from noonbell.notify.channels import Channels
 from noonbell.notify.dispatcher import NotificationDispatcher
-from noonbell.notify.records import Channel, ChannelPage, Event, Rule, RulePage
+from noonbell.notify.notice_records import Channel, ChannelPage, Event, Rule, RulePage
 from noonbell.notify.rules import RuleChanges, RuleFields, Rules
 
 __all__ = [

@@ -12,8 +12,8 @@ from typing import Any
 
 from noonbell.errors import ChannelInvalidError, DeliveryError
 from noonbell.notify import checks
+from noonbell.notify.notice_text import RenderedNotice
 from noonbell.notify.sending import SendContext
-from noonbell.notify.wording import RenderedNotice
 
 
 def check_apprise(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ import msgspec
 
 from noonbell.actions.egress import Egress, HttpClient
 from noonbell.actions.secrets.masking import NOTHING, Masker
-from noonbell.actions.secrets.records import DEFAULT_TEAM
 from noonbell.actions.secrets.repository import missing_key
+from noonbell.actions.secrets.secret_records import DEFAULT_TEAM
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.core.instants import moment
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
@@ -34,7 +34,7 @@ from noonbell.errors import (
 )
 from noonbell.notify import sealing
 from noonbell.notify.kinds import KINDS, check_config, kind_named
-from noonbell.notify.records import (
+from noonbell.notify.notice_records import (
     CHANNEL,
     DEFAULT_PER_MINUTE,
     RULE,
@@ -46,8 +46,8 @@ from noonbell.notify.records import (
     rule_body,
     state_id,
 )
+from noonbell.notify.notice_text import RenderedNotice, render_test
 from noonbell.notify.sending import SendContext
-from noonbell.notify.wording import RenderedNotice, render_test
 from noonbell.ports import Clock, DocumentFilter, Ledger
 from noonbell.store.documents import removals
 

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from noonbell.errors import ChannelInvalidError
 from noonbell.notify import checks
+from noonbell.notify.notice_text import RenderedNotice, cut
 from noonbell.notify.sending import SendContext, post_json, said
-from noonbell.notify.wording import RenderedNotice, cut
 
 TELEGRAM_API: Final = "https://api.telegram.org"
 _DISCORD_MARKUP: Final = re.compile(r"([\\*_~`|>\[\]()#<@:-])")

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from noonbell.notify.limits import Held
-from noonbell.notify.records import Subject
+from noonbell.notify.channel_limits import Held
+from noonbell.notify.notice_records import Subject
 from noonbell.ports import DocumentFilter, Ledger, ScheduleFilter
 
 States = dict[tuple[Subject, str], str]

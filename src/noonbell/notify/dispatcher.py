@@ -32,13 +32,13 @@ from noonbell.core.ids import schedule_of
 from noonbell.core.instants import SECOND, instant
 from noonbell.core.records import Document, DocumentWrite, OutboxMessage
 from noonbell.errors import DeliveryError, DocumentConflictError, NoonbellError, StoreError
-from noonbell.notify import limits
+from noonbell.notify import channel_limits as limits
+from noonbell.notify.channel_limits import ChannelState
 from noonbell.notify.channels import ChannelSender
 from noonbell.notify.current import current_states
-from noonbell.notify.limits import ChannelState
+from noonbell.notify.notice_records import CHANNEL, RULE, STATE, TARGET_PREFIX, Flush, Notice, channel_body, state_id
+from noonbell.notify.notice_text import RenderedNotice, render, summary_of
 from noonbell.notify.notifier import Notifier, RuleBook, make_book, message_for, stream_of
-from noonbell.notify.records import CHANNEL, RULE, STATE, TARGET_PREFIX, Flush, Notice, channel_body, state_id
-from noonbell.notify.wording import RenderedNotice, render, summary_of
 from noonbell.ports import Clock, DocumentFilter, Ledger, ScheduleFilter
 from noonbell.store.documents import due_documents, removals
 

@@ -25,8 +25,8 @@ from noonbell.core.records import Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, NoonbellError, describe_error
 from noonbell.notify.channels import ChannelSender, OpenChannel
 from noonbell.notify.dispatcher import read_book
-from noonbell.notify.records import CHANNEL, ENGINE_REPORT, Event, Notice, RuleBody
-from noonbell.notify.wording import RenderedNotice, render, written
+from noonbell.notify.notice_records import CHANNEL, ENGINE_REPORT, Event, Notice, RuleBody
+from noonbell.notify.notice_text import RenderedNotice, render, written
 from noonbell.ports import Clock, DocumentFilter, Ledger
 from noonbell.store.documents import removals
 

@@ -23,8 +23,8 @@ from noonbell.actions.egress.failures import failure_of
 from noonbell.core.instants import moment
 from noonbell.errors import ChannelInvalidError, DeliveryError, EgressError
 from noonbell.notify import checks
+from noonbell.notify.notice_text import RenderedNotice, cut
 from noonbell.notify.sending import TIMEOUT_SECONDS, SendContext
-from noonbell.notify.wording import RenderedNotice, cut
 
 _PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 _MOST_RECIPIENTS: Final = 50

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from noonbell.actions.http.jobs import team_of
+from noonbell.actions.http.http_jobs import team_of
 from noonbell.core.ids import parse_run_id, run_id
 from noonbell.core.records import (
     Document,
@@ -37,7 +37,7 @@ from noonbell.core.records import (
     Turn,
 )
 from noonbell.core.turns import definition_of
-from noonbell.notify.records import (
+from noonbell.notify.notice_records import (
     TARGET_PREFIX,
     ChannelBody,
     Event,

@@ -17,12 +17,22 @@ from typing import Any, Final, TypedDict, Unpack, cast
 
 import msgspec
 
-from noonbell.actions.secrets.records import DEFAULT_TEAM
+from noonbell.actions.secrets.secret_records import DEFAULT_TEAM
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, RuleInvalidError, RuleNotFoundError
 from noonbell.notify.channels import ID, NEW
-from noonbell.notify.records import CHANNEL, EVENTS, RULE, Event, Rule, RuleBody, RulePage, rule_body, rule_record
-from noonbell.notify.wording import FIELDS, unknown_field
+from noonbell.notify.notice_records import (
+    CHANNEL,
+    EVENTS,
+    RULE,
+    Event,
+    Rule,
+    RuleBody,
+    RulePage,
+    rule_body,
+    rule_record,
+)
+from noonbell.notify.notice_text import FIELDS, unknown_field
 from noonbell.ports import Clock, DocumentFilter, Ledger, ScheduleFilter
 from noonbell.store.documents import removals
 

@@ -15,7 +15,7 @@ from noonbell.actions.secrets.repository import missing_key
 from noonbell.actions.secrets.secrets import Secrets
 from noonbell.errors import ChannelInvalidError, SecretInvalidError
 from noonbell.notify.kinds import secrets_in, templates_in, with_value
-from noonbell.notify.records import ChannelBody
+from noonbell.notify.notice_records import ChannelBody
 
 _OWN_PREFIX: Final = "CHANNEL_"
 HIDDEN: Final = "***"

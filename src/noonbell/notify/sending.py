@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from noonbell.actions.egress import Egress, HttpClient, Incoming, Outgoing
 from noonbell.actions.secrets.masking import NOTHING, Masker
 from noonbell.errors import DeliveryError, NoonbellError
-from noonbell.notify.wording import RenderedNotice
+from noonbell.notify.notice_text import RenderedNotice
 
 TIMEOUT_SECONDS: Final = 30.0
 _LONGEST_EXCERPT: Final = 300

@@ -16,8 +16,8 @@ import msgspec
 from noonbell.actions.signatures import wire_id
 from noonbell.errors import ChannelInvalidError
 from noonbell.notify import checks
+from noonbell.notify.notice_text import RenderedNotice, written
 from noonbell.notify.sending import SendContext, post, said
-from noonbell.notify.wording import RenderedNotice, written
 from noonbell.receive.standard import (
     ID_HEADER,
     IDEMPOTENCY_HEADER,

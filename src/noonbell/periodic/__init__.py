@@ -21,7 +21,7 @@ from noonbell.periodic.capabilities import Capabilities, ProgramOutput, run_prog
 from noonbell.periodic.daily import daily_program
 from noonbell.periodic.facade import DAILY, HOURLY, run_all_tasks, schedule_all
 from noonbell.periodic.scheduler import PeriodicScheduler, make, validate
-from noonbell.periodic.snapshots import ModeHint, TaskSnapshot
+from noonbell.periodic.task_snapshots import ModeHint, TaskSnapshot
 
 __all__ = [
     "DAILY",

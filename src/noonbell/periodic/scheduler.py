@@ -48,9 +48,9 @@ from noonbell.errors import (
 )
 from noonbell.periodic.capabilities import Capabilities
 from noonbell.periodic.observing import AwaitedRun, PeriodicObserver
-from noonbell.periodic.registry import Entry, Registry
-from noonbell.periodic.snapshots import TaskSnapshot, snapshot
 from noonbell.periodic.store_lease import StoreLease
+from noonbell.periodic.task_registry import Entry, Registry
+from noonbell.periodic.task_snapshots import TaskSnapshot, snapshot
 from noonbell.store.opening import open_store
 
 POLL_INTERVAL: Final = timedelta(minutes=10)

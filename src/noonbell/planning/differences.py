@@ -11,7 +11,7 @@ import msgspec
 from noonbell.core.records import ScheduleColumns
 from noonbell.core.turns import definition_of
 from noonbell.schedules.fields import shown
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 _DEEPEST: Final = 3
 _SPEC_KEYS: Final = {"cron": "cron", "interval": "every", "one_shot": "at"}

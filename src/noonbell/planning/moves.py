@@ -17,11 +17,11 @@ from itertools import islice, pairwise
 from typing import Final, NamedTuple, Protocol
 
 from noonbell.cron import zone_of
-from noonbell.planning import wording
-from noonbell.planning.wording import Signature
+from noonbell.planning import plan_text as wording
+from noonbell.planning.plan_text import Signature
 from noonbell.timing import QuietHours, Timing, split
-from noonbell.timing.civil import civil_seconds, first_coming
-from noonbell.timing.protocol import LATEST, SECOND
+from noonbell.timing.civil_time import civil_seconds, first_coming
+from noonbell.timing.timing_protocol import LATEST, SECOND
 
 WEEKS: Final = 4
 _DAYS: Final = 7 * WEEKS

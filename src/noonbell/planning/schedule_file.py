@@ -30,7 +30,7 @@ from typing import Final, Literal
 import msgspec
 
 from noonbell.core.records import ScheduleColumns
-from noonbell.planning.declared import Declarations
+from noonbell.planning.declared_values import Declarations
 from noonbell.planning.places import NOTHING, Document, Place
 
 Format = Literal["toml", "yaml"]

@@ -11,6 +11,7 @@ from noonbell.ports.documents import DocumentFilter, LedgerDocuments
 from noonbell.ports.engines import LedgerEngines, MakeNotices, Members, Rescue
 from noonbell.ports.history import LedgerHistory, LedgerKey, PastRun, RunFilter
 from noonbell.ports.ledger import PARTS, BackgroundService, Hold, Ledger, Pruned
+from noonbell.ports.ledger_tables import ALL_ROWS, LEDGER_TABLES, LedgerTable, RowBounds, TableShape
 from noonbell.ports.outbox import (
     BOUNDS,
     AwayTarget,
@@ -33,7 +34,6 @@ from noonbell.ports.schedules import (
     ScheduleFilter,
     WakeFilter,
 )
-from noonbell.ports.tables import ALL_ROWS, LEDGER_TABLES, LedgerTable, RowBounds, TableShape
 
 __all__ = [
     "ALL_ROWS",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from noonbell.core.history import RunKey
 from noonbell.core.records import Attempt, Epoch, History, Kind, Outcome, Run, Span
+from noonbell.core.run_chain import RunKey
 
 
 class LedgerKey(NamedTuple):

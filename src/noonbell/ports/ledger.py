@@ -10,10 +10,10 @@ from noonbell.ports.audit import LedgerAudit
 from noonbell.ports.documents import LedgerDocuments
 from noonbell.ports.engines import LedgerEngines
 from noonbell.ports.history import LedgerHistory
+from noonbell.ports.ledger_tables import LedgerTable
 from noonbell.ports.outbox import LedgerOutbox
 from noonbell.ports.runs import LedgerRuns
 from noonbell.ports.schedules import LedgerSchedules
-from noonbell.ports.tables import LedgerTable
 
 T = TypeVar("T")
 

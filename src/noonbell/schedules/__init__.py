@@ -3,7 +3,7 @@
 from noonbell.actions.callback import Call
 from noonbell.schedules.fields import Changes, Fields
 from noonbell.schedules.history import Run
-from noonbell.schedules.records import (
+from noonbell.schedules.schedule_records import (
     Attempt,
     Audited,
     Occurrence,

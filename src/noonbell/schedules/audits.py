@@ -18,7 +18,7 @@ from noonbell.core.instants import moment
 from noonbell.core.records import AuditEvent
 from noonbell.core.turns import Slots
 from noonbell.errors import ScheduleInvalidError
-from noonbell.schedules.records import Audited, Page
+from noonbell.schedules.schedule_records import Audited, Page
 
 # Between these a number of a detail is an instant: the years 2001 to 2255; durations are shorter.
 _EARLIEST, _LATEST = 10**15, 9 * 10**15

@@ -8,7 +8,7 @@ from typing import Final
 from noonbell.ports import Clock
 from noonbell.schedules import arguments, changes
 from noonbell.schedules.engine_notifier import EngineNotifier
-from noonbell.schedules.records import Page, Undelivered, page_size, undelivered
+from noonbell.schedules.schedule_records import Page, Undelivered, page_size, undelivered
 
 _BLOCK: Final = 500
 

@@ -13,7 +13,7 @@ from typing import Any
 from noonbell.core.instants import moment
 from noonbell.core.records import DEFAULT_TEAM
 from noonbell.ports import Ledger, ScheduleFilter
-from noonbell.schedules.records import Page, Retry, Schedule, schedule_record
+from noonbell.schedules.schedule_records import Page, Retry, Schedule, schedule_record
 
 
 async def page_with_declared(

@@ -31,11 +31,11 @@ from noonbell.errors import (
     RetryPolicyInvalidError,
     ScheduleInvalidError,
 )
-from noonbell.language.times import ACCEPTED, read_time
+from noonbell.language.time_phrases import ACCEPTED, read_time
 from noonbell.schedules.payload import written_payload
 from noonbell.timing import RetryPolicy, parse_interval, parse_one_shot
-from noonbell.timing.protocol import SECOND, Timing
 from noonbell.timing.retry import MOST_ATTEMPTS
+from noonbell.timing.timing_protocol import SECOND, Timing
 from noonbell.timing.zone_names import near_zones
 
 ScheduleType = Literal["cron", "interval", "one_shot"]

@@ -14,18 +14,18 @@ from typing import Any, Final, get_args
 import msgspec
 
 from noonbell.core.attempts import FIRST_KEPT, omitted
-from noonbell.core.history import RunKey, key_of
 from noonbell.core.ids import RunId, parse_run_id, run_id
 from noonbell.core.instants import moment
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Cause, History, Kind, LiveRun, Outcome
 from noonbell.core.records import Run as StoredRun
+from noonbell.core.run_chain import RunKey, key_of
 from noonbell.core.turns import cause_of
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
 from noonbell.ports import Ledger, LedgerKey, PastRun, RunFilter
 from noonbell.schedules.arguments import require_id
 from noonbell.schedules.occurrences import kind_of
-from noonbell.schedules.records import Attempt, Page, attempt_records, page_size
+from noonbell.schedules.schedule_records import Attempt, Page, attempt_records, page_size
 from noonbell.schedules.statistics import Statistics, statistics_of
 
 MOST_COUNTED: Final = 100_000

@@ -22,9 +22,9 @@ from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import Definition, Epoch, LiveRun, Run, ScheduleColumns, Span, StoredSchedule
 from noonbell.core.turns import definition_of, quiet_hours_of, terms_of, timing_of
 from noonbell.ports import Ledger, RunFilter
-from noonbell.schedules.records import Occurrence, Upcoming, attempt_records
+from noonbell.schedules.schedule_records import Occurrence, Upcoming, attempt_records
 from noonbell.timing import Timing, parse_interval, rules_hash
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 _Dated = tuple[int, Occurrence]
 _Fires = Callable[[Timing, int, int], Iterator[int]]

@@ -15,7 +15,7 @@ from noonbell.ports import Clock, QuietChanges, QuietHoursDrop, QuietHoursPut, S
 from noonbell.schedules import arguments, changes, warnings
 from noonbell.schedules.engine_notifier import EngineNotifier
 from noonbell.schedules.fields import check_team
-from noonbell.schedules.records import QuietHoursRecord, quiet_hours_record
+from noonbell.schedules.schedule_records import QuietHoursRecord, quiet_hours_record
 from noonbell.timing import QuietHours
 
 _encode = msgspec.json.Encoder().encode

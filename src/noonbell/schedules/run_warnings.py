@@ -15,7 +15,7 @@ from noonbell.core.records import DurableSchedule
 from noonbell.core.turns import definition_of
 from noonbell.ports import Clock, Ledger
 from noonbell.schedules.lane_runner import LaneRunner
-from noonbell.schedules.records import Schedule
+from noonbell.schedules.schedule_records import Schedule
 from noonbell.schedules.warnings import Here, Subject, log, no_engine, of_many, unknown_callback
 
 logger = logging.getLogger("noonbell.schedules")

@@ -60,8 +60,8 @@ from noonbell.schedules.fields import Changes, Fields, check_team
 from noonbell.schedules.lane_runner import LaneRunner
 from noonbell.schedules.pace import batches
 from noonbell.schedules.quiet_hours import QuietHoursEdits, no_quiet_hours
-from noonbell.schedules.reading import Reading
-from noonbell.schedules.records import Schedule, schedule_record
+from noonbell.schedules.schedule_queries import Reading
+from noonbell.schedules.schedule_records import Schedule, schedule_record
 from noonbell.store.opening import open_store
 
 if TYPE_CHECKING:

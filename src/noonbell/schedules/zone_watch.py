@@ -28,7 +28,7 @@ from noonbell.background import PeriodicService
 from noonbell.core.records import StoredSchedule
 from noonbell.core.turns import quiet_zones
 from noonbell.errors import ScheduleChangedError, ScheduleNotFoundError
-from noonbell.ledger.reading import stored_zone_rules
+from noonbell.ledger.ledger_rows import stored_zone_rules
 from noonbell.ports import AuditFilter, Clock, Ledger, QuietChanges, QuietHoursPut, ScheduleChange, ScheduleFilter
 from noonbell.schedules.quiet_move import QUIET_CHANGED, NewRules, QuietHoursHaveChangedError, QuietMove
 from noonbell.schedules.zone_rules import Move, Rules, hash_of, is_older, refresh, zone_data

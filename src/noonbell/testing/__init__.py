@@ -2,8 +2,8 @@
 package.
 """
 
-from noonbell.testing.clock import ManualClock, ManualEventLoop
 from noonbell.testing.faults import Crash, CrashPoint, Faults, FaultyStore
+from noonbell.testing.manual_clock import ManualClock, ManualEventLoop
 from noonbell.testing.recorder import TraceRecorder
 from noonbell.testing.simulation import SimulationResult, simulate
 from noonbell.testing.storage_suite import StorageSuite

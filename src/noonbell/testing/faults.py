@@ -22,7 +22,7 @@ from noonbell.core.records import StoredSchedule, Turn
 from noonbell.errors import StoreUnavailableError
 from noonbell.ports import Decide, LaneClaim, Ledger, LedgerTable, Pruned
 from noonbell.store.wrapping import LedgerWrapper, verbs_of, with_verbs
-from noonbell.testing.clock import ManualClock
+from noonbell.testing.manual_clock import ManualClock
 
 P = TypeVar("P")
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from noonbell.core.instants import MICROSECOND
 from noonbell.core.records import Declaration, Settlement
 from noonbell.declarative.events import SchedulerEvent, SchedulerInitializationFailed, TaskEvent
 from noonbell.ports import Claimed
-from noonbell.testing.clock import microseconds
+from noonbell.testing.manual_clock import microseconds
 from noonbell.testing.trace import DeclaredTask, EventKind, Reason, TraceEvent
 
 _LIFECYCLE: Final[dict[str, EventKind]] = {

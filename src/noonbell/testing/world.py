@@ -22,8 +22,8 @@ from noonbell.declarative.scheduler import Scheduler
 from noonbell.ports import Ledger
 from noonbell.store.memory import MemoryData, MemoryStore
 from noonbell.store.sqlite import SqliteStore
-from noonbell.testing.clock import ManualClock
 from noonbell.testing.faults import CrashPoint, Fault, Faults, FaultyStore
+from noonbell.testing.manual_clock import ManualClock
 from noonbell.testing.recorder import TraceRecorder
 from noonbell.testing.scenario import draw_outcome
 from noonbell.testing.trace import DeclaredTask

@@ -5,11 +5,11 @@ from noonbell.timing.cron_timing import CronTiming, cron_timing
 from noonbell.timing.interval import IntervalTiming, parse_interval
 from noonbell.timing.jitter import jitter_us
 from noonbell.timing.one_shot import OneShotTiming, parse_one_shot
-from noonbell.timing.protocol import Look, Timing
 from noonbell.timing.quiet_hours import Phase, QuietHours, Stretch, split
 from noonbell.timing.quiet_window import Window
 from noonbell.timing.retry import RetryPolicy, Strategy
-from noonbell.timing.zone_rules import rules_hash
+from noonbell.timing.rules_hash import rules_hash
+from noonbell.timing.timing_protocol import Look, Timing
 
 __all__ = [
     "Bounded",

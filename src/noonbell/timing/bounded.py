@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noonbell.errors import BoundsInvalidError
-from noonbell.timing.protocol import EARLIEST, LATEST, Look, Timing
+from noonbell.timing.timing_protocol import EARLIEST, LATEST, Look, Timing
 
 
 class Bounded:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from noonbell.cron import CronExpression, DstPolicy, Zone, parse, zone_of
 from noonbell.errors import CronCalculationError
-from noonbell.timing.protocol import SECOND, Look
+from noonbell.timing.timing_protocol import SECOND, Look
 
 
 class CronTiming:

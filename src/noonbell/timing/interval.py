@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from noonbell.errors import IntervalInvalidError
-from noonbell.timing.protocol import LATEST, Look
+from noonbell.timing.timing_protocol import LATEST, Look
 
 # A century: a longer interval was most likely written in another unit than seconds.
 LONGEST_INTERVAL_SECONDS: Final = 36_525 * 86_400

@@ -13,8 +13,8 @@ from itertools import islice, pairwise, zip_longest
 from typing import Final, NamedTuple
 
 from noonbell.cron import zone_of
-from noonbell.timing.protocol import SECOND, Timing
 from noonbell.timing.quiet_hours import QuietHours
+from noonbell.timing.timing_protocol import SECOND, Timing
 
 YEAR: Final = 366 * 86_400 * SECOND
 # A clock change moves civil times by hours at most; a day each way holds all that belongs to a stretch.

@@ -17,8 +17,8 @@ from typing import Final
 
 from noonbell.cron import Zone, zone_of
 from noonbell.errors import OneShotInvalidError
-from noonbell.timing.civil import civil_seconds, comings, leap_over, wall_at
-from noonbell.timing.protocol import EARLIEST, LATEST, SECOND, Look
+from noonbell.timing.civil_time import civil_seconds, comings, leap_over, wall_at
+from noonbell.timing.timing_protocol import EARLIEST, LATEST, SECOND, Look
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE_ONLY: Final = re.compile(r"[0-9]{4}-?(?:[0-9]{2}-?[0-9]{2}|[0-9]{2}|[0-9]{3}|W[0-9]{2}(?:-?[0-9])?)")

@@ -15,9 +15,9 @@ from heapq import merge
 from typing import Any, Final, NamedTuple
 
 from noonbell.cron.zones import DAY
-from noonbell.timing.protocol import EARLIEST, LATEST, SECOND, Timing
 from noonbell.timing.quiet_document import read_windows, written_windows
 from noonbell.timing.quiet_window import Window
+from noonbell.timing.timing_protocol import EARLIEST, LATEST, SECOND, Timing
 
 # Where windows touch without end, the search for one stops this long after the last date that they name: weekdays,
 # dates and the rules of summer time have met in every way by then.

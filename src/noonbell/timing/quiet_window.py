@@ -25,7 +25,7 @@ from typing import Final
 from noonbell.cron import zone_of
 from noonbell.cron.zones import DAY
 from noonbell.errors import QuietHoursInvalidError
-from noonbell.timing.civil import day_number, first_coming, last_coming
+from noonbell.timing.civil_time import day_number, first_coming, last_coming
 
 _FIRST_DAY: Final = day_number(date.min)
 _LAST_DAY: Final = day_number(date.max)

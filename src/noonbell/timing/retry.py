@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 
 from noonbell.errors import RetryPolicyInvalidError
 from noonbell.timing.jitter import jitter_us
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 Strategy = Literal["exponential", "linear", "fixed"]
 STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)

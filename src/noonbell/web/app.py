@@ -10,7 +10,8 @@ from typing import Final
 
 from fastapi import APIRouter, FastAPI
 
-from noonbell.web import assets, live, login, missing
+from noonbell.web import assets, login, missing
+from noonbell.web import live_stream as live
 from noonbell.web.pages import (
     audit,
     channels,

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from noonbell.access import Scope
 from noonbell.core.ids import run_id
-from noonbell.web import times
+from noonbell.web import page_times as times
 from noonbell.web.assets import asset_url
 
 

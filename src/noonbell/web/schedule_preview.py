@@ -19,7 +19,7 @@ from noonbell.language import Surprise, Understood
 from noonbell.language.preview import coming_surprises
 from noonbell.ports import Ledger, ScheduleFilter, WakeFilter
 from noonbell.schedules.fields import first_anchor, read_fields, require_future
-from noonbell.schedules.records import QuietHoursRecord
+from noonbell.schedules.schedule_records import QuietHoursRecord
 from noonbell.timing import QuietHours
 from noonbell.web.session import RequestContext
 

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noonbell.actions.http.jobs import HttpJobs
+from noonbell.actions.http.http_jobs import HttpJobs
 from noonbell.actions.registry import check_action
 from noonbell.actions.results import Finished
-from noonbell.core.detail import unpack
+from noonbell.core.attempt_detail import unpack
 from noonbell.core.records import AuditEvent, Definition, ScheduleColumns, Start, StoredSchedule
 from noonbell.errors import HttpJobFailedError, ScheduleInvalidError
 from noonbell.web.session import RequestContext

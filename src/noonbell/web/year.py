@@ -13,9 +13,9 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from noonbell.core.history import key_of
 from noonbell.core.instants import instant, moment
 from noonbell.core.records import PrunedDay, Run, Span
+from noonbell.core.run_chain import key_of
 from noonbell.ports import LEDGER_TABLES, Ledger
 
 MOST_RUNS: Final = 3_000

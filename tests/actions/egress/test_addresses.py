@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noonbell.actions.egress.addresses import METADATA, hidden_in, special_use
+from noonbell.actions.egress.ip_addresses import METADATA, hidden_in, special_use
 from noonbell.actions.egress.policy import EgressPolicy
 from noonbell.errors import EgressRefusedError
 from tests.effort import examples

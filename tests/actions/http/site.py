@@ -13,9 +13,9 @@ from aiohttp import web
 
 from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.http.definition import check_http
-from noonbell.actions.http.jobs import HttpJobs
+from noonbell.actions.http.http_jobs import HttpJobs
 from noonbell.actions.http.slots import HttpLimits
-from noonbell.core.detail import unpack
+from noonbell.core.attempt_detail import unpack
 from noonbell.engine import SystemClock
 from noonbell.errors import HttpJobFailedError
 from tests.actions.conftest import start_at, stored_with

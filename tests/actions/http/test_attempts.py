@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from noonbell.actions.egress import Egress, EgressPolicy
-from noonbell.actions.http.jobs import HttpJobs
+from noonbell.actions.http.http_jobs import HttpJobs
 from noonbell.engine import SystemClock
 from tests.actions.conftest import MIDNIGHT
 from tests.actions.egress import servers

@@ -15,7 +15,7 @@ from noonbell.actions.callback import Call
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.errors import ScheduleInvalidError
 from noonbell.ledger import why
-from noonbell.notify.records import Notice
+from noonbell.notify.notice_records import Notice
 from tests.actions.http.site import Site, serving
 from tests.actions.http.test_with_schedules import AT_12_01, World, world
 from tests.patience import until

@@ -17,7 +17,7 @@ from aiohttp import web
 from noonbell import Schedules
 from noonbell.actions.http.slots import HttpLimits
 from noonbell.actions.secrets.keys import new_ring
-from noonbell.core.detail import unpack
+from noonbell.core.attempt_detail import unpack
 from noonbell.core.records import Attempt
 from noonbell.engine import membership
 from noonbell.ledger import verify_store

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from noonbell.actions.secrets.keys import KeyRing, new_ring
-from noonbell.actions.secrets.records import SealedSecret
 from noonbell.actions.secrets.repository import SecretRepository
+from noonbell.actions.secrets.secret_records import SealedSecret
 from noonbell.actions.secrets.vault import Vault
 from noonbell.errors import MasterKeyMissingError, SecretInvalidError, SecretUnreadableError
 

@@ -12,7 +12,7 @@ from noonbell.actions.process import Output
 from noonbell.actions.results import Finished
 from noonbell.actions.secrets import DEFAULT_TEAM, Masker, Secrets
 from noonbell.actions.secrets.keys import new_ring
-from noonbell.core.detail import unpack
+from noonbell.core.attempt_detail import unpack
 from noonbell.engine import SystemClock
 from noonbell.errors import MasterKeyMissingError, ScheduleInvalidError, SecretUnknownError
 from noonbell.store.memory import MemoryStore

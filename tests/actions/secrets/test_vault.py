@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noonbell.actions.secrets.keys import KeyRing, new_ring
-from noonbell.actions.secrets.records import SealedSecret
+from noonbell.actions.secrets.secret_records import SealedSecret
 from noonbell.actions.secrets.vault import Vault
 from noonbell.errors import SecretInvalidError, SecretUnreadableError
 

@@ -35,7 +35,7 @@ import msgspec
 
 import noonbell
 from noonbell.core.presence import lane_name
-from noonbell.ledger.reading import lifecycle_of
+from noonbell.ledger.ledger_rows import lifecycle_of
 from noonbell.ports import Ledger
 from tests.faults.cluster import next_version
 from tests.faults.cluster.clock import MINUTE, SECOND, real_us

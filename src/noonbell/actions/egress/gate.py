@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from noonbell.actions.egress.addresses import Address
 from noonbell.actions.egress.failures import failure_of
 from noonbell.actions.egress.hosts import Host, read_host, read_port
+from noonbell.actions.egress.ip_addresses import Address
 from noonbell.actions.egress.policy import EgressPolicy
 from noonbell.actions.egress.resolver_threads import ResolverThreads
 from noonbell.errors import EgressFailedError, EgressRefusedError

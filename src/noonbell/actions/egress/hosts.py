@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from noonbell.actions.egress.addresses import Address
+from noonbell.actions.egress.ip_addresses import Address
 from noonbell.errors import EgressRefusedError
 
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)

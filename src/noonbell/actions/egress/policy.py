@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from noonbell.actions.egress.addresses import METADATA, METADATA_NAMES, Address, Network, layers_of, special_use
 from noonbell.actions.egress.hosts import Host, Target, read_host, read_port, read_url
+from noonbell.actions.egress.ip_addresses import METADATA, METADATA_NAMES, Address, Network, layers_of, special_use
 from noonbell.errors import EgressPolicyInvalidError, EgressRefusedError
 
 

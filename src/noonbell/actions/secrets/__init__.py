@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from noonbell.actions.secrets.keys import KeyRing, find_keys, read_keys
     from noonbell.actions.secrets.masking import Masker
-    from noonbell.actions.secrets.records import DEFAULT_TEAM, SecretFacts
+    from noonbell.actions.secrets.secret_records import DEFAULT_TEAM, SecretFacts
     from noonbell.actions.secrets.secrets import Secrets
 
 __all__ = ["DEFAULT_TEAM", "KeyRing", "Masker", "SecretFacts", "Secrets", "find_keys", "read_keys"]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import AnyStr, Final, Generic
 
-from noonbell.actions.secrets.forms import LURE_TOKENS, Pattern
+from noonbell.actions.secrets.escaped_forms import LURE_TOKENS, Pattern
 
 _NUMBERED: Final = r"\x"
 

@@ -20,7 +20,7 @@ from noonbell.actions.secrets.masking import NOTHING, Masker, mask_by_all
 from noonbell.errors import SecretUnreadableError
 
 if TYPE_CHECKING:
-    from noonbell.actions.secrets.records import SealedSecret, SecretStore
+    from noonbell.actions.secrets.secret_records import SealedSecret, SecretStore
     from noonbell.actions.secrets.vault import Vault
 
 _PAST_VALUES: Final = 8

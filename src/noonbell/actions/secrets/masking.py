@@ -23,10 +23,10 @@ from typing import Any, AnyStr, Final, Generic, NoReturn
 
 import msgspec
 
+from noonbell.actions.secrets.escaped_forms import beginnings, patterns, url_parts
 from noonbell.actions.secrets.finding import Finder, FormIndex, first_byte, first_char
-from noonbell.actions.secrets.forms import beginnings, patterns, url_parts
 from noonbell.actions.secrets.nested import NestedForms
-from noonbell.actions.secrets.records import SHORTEST_VALUE, check_value
+from noonbell.actions.secrets.secret_records import SHORTEST_VALUE, check_value
 
 MASK: Final = "***"
 _DEEPEST: Final = 100

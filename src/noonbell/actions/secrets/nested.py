@@ -26,7 +26,7 @@ from itertools import accumulate
 from string import ascii_letters, digits
 from typing import Final, NamedTuple
 
-from noonbell.actions.secrets.records import SHORTEST_VALUE
+from noonbell.actions.secrets.secret_records import SHORTEST_VALUE
 
 # Eight layers around a value, and the escapes within it.
 _LAYERS: Final = 10

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote, quote_plus
 
-from noonbell.actions.secrets.records import NAME
+from noonbell.actions.secrets.secret_records import NAME
 from noonbell.errors import SecretReferenceError, SecretUnknownError
 
 Kind = Literal["url", "header", "json", "form", "text"]

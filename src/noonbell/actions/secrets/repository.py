@@ -15,7 +15,14 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from noonbell.actions.secrets.records import NAME, SealedSecret, SecretFacts, SecretStore, check_identity, check_value
+from noonbell.actions.secrets.secret_records import (
+    NAME,
+    SealedSecret,
+    SecretFacts,
+    SecretStore,
+    check_identity,
+    check_value,
+)
 from noonbell.errors import MasterKeyMissingError, SecretInvalidError, SecretUnreadableError
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from noonbell.actions.secrets import logs
 from noonbell.actions.secrets.keys import KeyRing
 from noonbell.actions.secrets.known import KnownSecrets
 from noonbell.actions.secrets.masking import NOTHING, Masker
-from noonbell.actions.secrets.records import DEFAULT_TEAM, NAME, SEALED_KINDS, SecretFacts
 from noonbell.actions.secrets.references import loosely_named
 from noonbell.actions.secrets.repository import Rotation, SecretRepository, missing_key
+from noonbell.actions.secrets.secret_records import DEFAULT_TEAM, NAME, SEALED_KINDS, SecretFacts
 from noonbell.actions.secrets.signing import SigningKeys
-from noonbell.actions.secrets.stored import SecretDocuments
+from noonbell.actions.secrets.stored_secrets import SecretDocuments
 from noonbell.actions.signatures import SigningKey
 from noonbell.core.records import AuditEvent
 from noonbell.errors import MasterKeyError, SecretUnreadableError

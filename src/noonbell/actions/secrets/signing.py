@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from noonbell.actions.secrets.stored import SecretDocuments
+from noonbell.actions.secrets.stored_secrets import SecretDocuments
 from noonbell.actions.signatures import SigningKey, in_use, new_key, rotated
 from noonbell.errors import SigningKeyError
 from noonbell.ports import Clock, Ledger
 
 if TYPE_CHECKING:
-    from noonbell.actions.secrets.records import SealedSecret
+    from noonbell.actions.secrets.secret_records import SealedSecret
     from noonbell.actions.secrets.vault import Vault
 
 _KIND: Final = "signing_key"

@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from noonbell.actions.secrets.keys import KeyRing
-from noonbell.actions.secrets.records import SealedKind, SealedSecret, check_identity, check_value
+from noonbell.actions.secrets.secret_records import SealedKind, SealedSecret, check_identity, check_value
 from noonbell.errors import SecretUnreadableError
 
 _NONCE_BYTES: Final = 12

@@ -8,9 +8,9 @@ from noonbell.actions.targets.celery_tasks import CeleryTasks
 from noonbell.actions.targets.function import Function
 from noonbell.actions.targets.http_endpoint import CONTENT_TYPE, HttpEndpoint
 from noonbell.actions.targets.postgres_outbox import PostgresOutbox
-from noonbell.actions.targets.protocol import BatchTarget, Target, TargetLike, masked
 from noonbell.actions.targets.redis_stream import RedisStream
 from noonbell.actions.targets.registering import as_target
+from noonbell.actions.targets.target import BatchTarget, Target, TargetLike, masked
 
 __all__ = [
     "CONTENT_TYPE",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 import msgspec
 
 from noonbell.actions.targets.own_thread import in_own_thread
-from noonbell.actions.targets.protocol import cleaned, masked, require_seconds, require_switch, require_text
+from noonbell.actions.targets.target import cleaned, masked, require_seconds, require_switch, require_text
 from noonbell.errors import DeliveryError, ScheduleInvalidError, TargetAwayError
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from noonbell.actions.egress import Egress, HttpClient, Outgoing
 from noonbell.actions.secrets.masking import Masker
-from noonbell.actions.secrets.records import check_value
-from noonbell.actions.targets.protocol import masked, require_address, require_seconds
+from noonbell.actions.secrets.secret_records import check_value
+from noonbell.actions.targets.target import masked, require_address, require_seconds
 from noonbell.errors import DeliveryError, NoonbellError, ScheduleInvalidError, SecretInvalidError
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"

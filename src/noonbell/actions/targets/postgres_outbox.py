@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noonbell.actions.targets.protocol import cleaned, masked, require_address, require_seconds, require_text
+from noonbell.actions.targets.target import cleaned, masked, require_address, require_seconds, require_text
 from noonbell.core.ids import schedule_of
 from noonbell.errors import DeliveryError, ScheduleInvalidError, TargetAwayError
 

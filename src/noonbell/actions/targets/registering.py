@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noonbell.actions.targets.function import Function
-from noonbell.actions.targets.protocol import Target
+from noonbell.actions.targets.target import Target
 from noonbell.errors import ScheduleInvalidError
 
 

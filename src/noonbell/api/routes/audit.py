@@ -17,7 +17,7 @@ from noonbell.api.models.resources import AuditResponse
 from noonbell.api.paging import DEFAULT_LIMIT, AuditCursor, Instant, Limit, as_page
 from noonbell.schedules.arguments import Order
 from noonbell.schedules.audits import dated
-from noonbell.schedules.records import Page
+from noonbell.schedules.schedule_records import Page
 
 router = api_router("audit")
 

@@ -6,8 +6,8 @@
     event: run
     data: {"run_id": "…", "schedule_id": "…", "state": "succeeded", …}
 
-`schedules/live.py` describes each kind of event. A client that reconnects with `Last-Event-ID` gets the events it
-missed, or a `reset` if they are no longer buffered. A comment line every 15 seconds keeps the connection alive. A
+`schedules/live_changes.py` describes each kind of event. A client that reconnects with `Last-Event-ID` gets the events
+it missed, or a `reset` if they are no longer buffered. A comment line every 15 seconds keeps the connection alive. A
 client that does not read is disconnected after a timeout: nothing is buffered for it, and it can query what it missed.
 
 A stream ends with the right to it: every few seconds the key (or the session of the dashboard) is checked again, and
@@ -33,7 +33,7 @@ from noonbell.api.deps import Serving
 from noonbell.api.problems import ProblemError, problems
 from noonbell.bootstrap import Service
 from noonbell.errors import StoreError
-from noonbell.schedules.live import LiveEvent
+from noonbell.schedules.live_changes import LiveEvent
 
 router = api_router("events")
 

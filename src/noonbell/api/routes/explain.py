@@ -16,7 +16,7 @@ from pydantic import Field
 
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading
-from noonbell.api.declared import Declared, DeclaredTasks
+from noonbell.api.declared_tasks_view import Declared, DeclaredTasks
 from noonbell.api.deps import Serving
 from noonbell.api.models.base import QueryParams
 from noonbell.api.models.planned import ProblemFound, VerifyResponse, WhyResponse
@@ -25,7 +25,7 @@ from noonbell.api.problems import problems
 from noonbell.bootstrap import Service
 from noonbell.core.instants import instant, moment
 from noonbell.errors import LanguageError, ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.language.times import read_time
+from noonbell.language.time_phrases import read_time
 from noonbell.ledger import Report, verify_schedules, why_schedule
 from noonbell.ports import ScheduleFilter
 

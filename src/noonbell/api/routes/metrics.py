@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from noonbell.access.records import DEFAULT_TEAM
+from noonbell.access.access_records import DEFAULT_TEAM
 from noonbell.api.callers import Reading
 from noonbell.api.measures import CONTENT_TYPE, Measures
 from noonbell.api.problems import ProblemError

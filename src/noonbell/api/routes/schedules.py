@@ -9,7 +9,7 @@ from fastapi import Query, Request, Response
 
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Reading, Writing
-from noonbell.api.declared import Declared, DeclaredTasks
+from noonbell.api.declared_tasks_view import Declared, DeclaredTasks
 from noonbell.api.deps import Serving, schedules_of
 from noonbell.api.etags import NOT_MODIFIED, IfMatch, IfNoneMatch, holds, schedule_tag, unchanged
 from noonbell.api.idempotency import Answer, Attempt, IdempotencyKey, as_answer, once

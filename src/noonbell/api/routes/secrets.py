@@ -12,7 +12,7 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from noonbell.actions.secrets.records import SecretFacts
+from noonbell.actions.secrets.secret_records import SecretFacts
 from noonbell.actions.signatures import SigningKey
 from noonbell.api.bodies import api_router
 from noonbell.api.callers import Administering, Reading, Writing

@@ -16,8 +16,8 @@ from noonbell.access import Access, ApiKey
 from noonbell.actions.egress import Egress, EgressPolicy
 from noonbell.actions.secrets.keys import find_keys
 from noonbell.actions.secrets.secrets import Secrets
+from noonbell.cli.backend.backend_protocol import Backend, EngineUp, ShownPlan
 from noonbell.cli.backend.local_schedules import LocalSchedules
-from noonbell.cli.backend.protocol import Backend, EngineUp, ShownPlan
 from noonbell.cli.connection_target import ConnectionTarget, actor
 from noonbell.config import load
 from noonbell.core.instants import instant, moment
@@ -25,14 +25,14 @@ from noonbell.core.records import DEFAULT_TEAM
 from noonbell.engine import SystemClock
 from noonbell.errors import NoonbellError, ScheduleNotFoundError
 from noonbell.ledger import Answer, Report, verify_store, why
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.ledger.why import find_task, zone_of_task
 from noonbell.monitors import Monitors
 from noonbell.notify import Channels, Rules
 from noonbell.planning import Plan, ScheduleFile, apply, plan
 from noonbell.ports import Clock, Ledger, ScheduleFilter
 from noonbell.schedules import Schedules
-from noonbell.schedules.live import LiveChanges, LiveEvent
+from noonbell.schedules.live_changes import LiveChanges, LiveEvent
 from noonbell.schedules.warnings import Here
 from noonbell.store.opening import open_store, require_ledger
 from noonbell.store.wrapping import with_verbs

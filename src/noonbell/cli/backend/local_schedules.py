@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from noonbell.errors import ScheduleInvalidError, ScheduleNotFoundError
-from noonbell.ledger.reading import declared_tasks
+from noonbell.ledger.ledger_rows import declared_tasks
 from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules import Schedules
 from noonbell.schedules.declared_tasks import declared_record, page_with_declared
 from noonbell.schedules.history import Run
-from noonbell.schedules.records import Page, QuietHoursRecord, Schedule, Upcoming
+from noonbell.schedules.schedule_records import Page, QuietHoursRecord, Schedule, Upcoming
 
 
 class LocalSchedules:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from noonbell.cli.backend.backend_protocol import Backend, EngineUp
 from noonbell.cli.backend.http import Client, escaped
-from noonbell.cli.backend.protocol import Backend, EngineUp
 from noonbell.cli.backend.remote_ledger import RemoteFiles, RemoteLedger
 from noonbell.cli.backend.remote_resources import RemoteChannels, RemoteKeys, RemoteMonitors, RemoteRules, RemoteSecrets
 from noonbell.cli.backend.stream import events
 from noonbell.schedules.history import Run
-from noonbell.schedules.live import LiveEvent
-from noonbell.schedules.records import Page, QuietHoursRecord, Schedule, Upcoming
+from noonbell.schedules.live_changes import LiveEvent
+from noonbell.schedules.schedule_records import Page, QuietHoursRecord, Schedule, Upcoming
 from noonbell.schedules.statistics import Statistics
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from noonbell.cli.backend.backend_protocol import ShownPlan
 from noonbell.cli.backend.http import Client, escaped
-from noonbell.cli.backend.protocol import ShownPlan
 from noonbell.cli.schedule_lookup import find_schedule
 from noonbell.core.instants import instant
 from noonbell.errors import NoonbellError, PlanOutdatedError, ScheduleNotFoundError
 from noonbell.ledger import Answer, Report
 from noonbell.ledger.verify import Problem
 from noonbell.planning import Item, ScheduleFile
-from noonbell.schedules.records import Page, Schedule
+from noonbell.schedules.schedule_records import Page, Schedule
 
 if TYPE_CHECKING:
     from noonbell.cli.connection_target import ConnectionTarget

@@ -10,15 +10,15 @@ from urllib.parse import urlencode
 import msgspec
 
 from noonbell.access import ApiKey
-from noonbell.actions.secrets.records import SecretFacts
 from noonbell.actions.secrets.repository import Rotation
+from noonbell.actions.secrets.secret_records import SecretFacts
 from noonbell.actions.signatures import SigningKey
 from noonbell.cli.backend.http import Client, escaped
 from noonbell.core.instants import instant
 from noonbell.errors import AccessNotFoundError, DeliveryError, NoonbellError
 from noonbell.monitors import Monitor
-from noonbell.monitors.records import FlipRecord, MonitorPage, Ping
-from noonbell.notify.records import Channel, ChannelPage, Rule, RulePage
+from noonbell.monitors.monitor_records import FlipRecord, MonitorPage, Ping
+from noonbell.notify.notice_records import Channel, ChannelPage, Rule, RulePage
 
 
 class RemoteChannels:

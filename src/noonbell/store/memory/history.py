@@ -7,8 +7,8 @@ from copy import copy
 from heapq import nlargest
 from typing import Any, TypeVar
 
-from noonbell.core.history import RunKey, mended
 from noonbell.core.records import Attempt, Epoch, History, Kind, Outcome, Run, Span
+from noonbell.core.run_chain import RunKey, mended
 from noonbell.ports import LedgerKey, PastRun, RunFilter
 from noonbell.store.memory.handle import MemoryPart
 from noonbell.store.memory.tables import NO_HISTORY, MemoryData, Transaction, between, in_order, order

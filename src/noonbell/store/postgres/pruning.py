@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final
 
-from noonbell.core.history import RunKey, key_of
 from noonbell.core.lives import ended_lives
+from noonbell.core.run_chain import RunKey, key_of
 from noonbell.errors import StoreUnavailableError
 from noonbell.ports import Pruned
 from noonbell.store.postgres import history

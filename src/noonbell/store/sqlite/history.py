@@ -8,8 +8,8 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from noonbell.core.history import RunKey, key_of, mended
 from noonbell.core.records import Attempt, Epoch, History, Outcome, Run, Span
+from noonbell.core.run_chain import RunKey, key_of, mended
 from noonbell.ports import LedgerKey, PastRun, RunFilter
 from noonbell.store.ledger_pages import RUNS_SQL, SPANS_SQL, direction
 from noonbell.store.sqlite.numbers import RUN_WORDS, number

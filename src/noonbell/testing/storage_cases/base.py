@@ -24,7 +24,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.terms import declared_terms
 from noonbell.core.turns import look
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.ports import LEDGER_TABLES, Claimed, Decide, Ledger
 from noonbell.timing import cron_timing
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from noonbell.core.records import Attempt, Epoch, RemovedSchedule, Run, Settlement
 from noonbell.errors import StoreError
-from noonbell.ledger.reading import declared_tasks, lifecycle_of
+from noonbell.ledger.ledger_rows import declared_tasks, lifecycle_of
 from noonbell.ports import LEDGER_TABLES, RunFilter, ScheduleFilter
 from noonbell.testing.storage_cases.base import (
     ME,

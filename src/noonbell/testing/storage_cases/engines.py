@@ -36,7 +36,7 @@ from noonbell.core.records import (
 )
 from noonbell.core.turns import look
 from noonbell.errors import StoreError
-from noonbell.ledger.reading import lifecycle_of, schedule_rows
+from noonbell.ledger.ledger_rows import lifecycle_of, schedule_rows
 from noonbell.ports import AuditFilter, Hold, Ledger, RunFilter, ScheduleChange, ScheduleFilter
 from noonbell.testing.storage_cases.base import MINUTE, SECOND, T0, StorageCases, only_live, record_step
 

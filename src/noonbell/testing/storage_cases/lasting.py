@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from noonbell.core.records import Settlement
 from noonbell.errors import SchedulerInUseError, StoreUnavailableError
-from noonbell.ledger.reading import lifecycle_of
+from noonbell.ledger.ledger_rows import lifecycle_of
 from noonbell.ports import Ledger, RunFilter, ScheduleFilter
 from noonbell.testing.storage_cases.base import (
     ME,

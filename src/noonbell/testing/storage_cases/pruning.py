@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from noonbell.core.records import AuditEvent, LifecycleEvent, PrunedDay, Settlement
-from noonbell.ledger.reading import lifecycle_of
+from noonbell.ledger.ledger_rows import lifecycle_of
 from noonbell.ports import AuditFilter, Ledger, Pruned, RunFilter
 from noonbell.testing.storage_cases.base import (
     HOUR,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from noonbell.core.records import DurableSchedule, RemovedSchedule, ScheduleColumns, Settlement
-from noonbell.ledger.reading import declared_tasks, lifecycle_of, schedule_rows
+from noonbell.ledger.ledger_rows import declared_tasks, lifecycle_of, schedule_rows
 from noonbell.ports import LEDGER_TABLES, Ledger, RunFilter, ScheduleChange
 from noonbell.testing.storage_cases.base import (
     HOUR,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from noonbell.core.attempts import omitted
 from noonbell.core.records import Attempt, Outcome, Run, Settlement, Span, StoredSchedule, Turn
 from noonbell.core.turns import left_alone
-from noonbell.ledger.reading import schedule_rows
+from noonbell.ledger.ledger_rows import schedule_rows
 from noonbell.ports import RunFilter, Settled
 from noonbell.testing.storage_cases.base import (
     HOUR,

@@ -11,7 +11,7 @@ from typing import Any
 
 from noonbell.core.records import LifecycleEvent, Settlement
 from noonbell.errors import StoreError, StoreUnavailableError
-from noonbell.ledger.reading import lifecycle_of, schedule_rows
+from noonbell.ledger.ledger_rows import lifecycle_of, schedule_rows
 from noonbell.ports import Ledger, RunFilter
 from noonbell.testing.storage_cases.base import (
     HOUR,

@@ -16,7 +16,7 @@ from fastapi.responses import Response
 
 from noonbell.bootstrap import Service
 from noonbell.core.instants import moment
-from noonbell.web.forecast import HOUR, MINUTE, SCHEDULES, WEEK, Forecast, look_ahead
+from noonbell.web.forecast_load import HOUR, MINUTE, SCHEDULES, WEEK, Forecast, look_ahead
 from noonbell.web.routing import page_router
 from noonbell.web.session import Visiting
 

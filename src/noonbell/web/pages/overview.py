@@ -16,7 +16,7 @@ from noonbell.core.ids import run_id
 from noonbell.core.instants import moment
 from noonbell.core.presence import EngineRecord, lanes_up
 from noonbell.core.records import StoredSchedule
-from noonbell.monitors.records import Monitor
+from noonbell.monitors.monitor_records import Monitor
 from noonbell.ports import LEDGER_TABLES, Ledger, ScheduleFilter, WakeFilter
 from noonbell.schedules import Page, Schedules, Undelivered
 from noonbell.schedules.history import Run

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 
 from noonbell.errors import NoonbellError, RuleNotFoundError
 from noonbell.notify import Rule
-from noonbell.notify.records import EVENTS
+from noonbell.notify.notice_records import EVENTS
 from noonbell.web.pages.refused import number, refused
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router

@@ -16,8 +16,8 @@ from noonbell.ledger import why_schedule
 from noonbell.ports import Ledger, ScheduleFilter
 from noonbell.schedules import Schedules
 from noonbell.schedules.history import Run
-from noonbell.schedules.records import Attempt, schedule_record
-from noonbell.web import exchange
+from noonbell.schedules.schedule_records import Attempt, schedule_record
+from noonbell.web import attempt_view as exchange
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
 from noonbell.web.session import Changing, Visiting

@@ -15,7 +15,7 @@ from typing import Any, Final
 from fastapi.responses import Response
 
 from noonbell.actions.http import credentials
-from noonbell.api.declared import Declared, DeclaredTasks
+from noonbell.api.declared_tasks_view import Declared, DeclaredTasks
 from noonbell.api.paging import ScheduleInPath
 from noonbell.api.problems import ProblemError
 from noonbell.api.schedule_presenter import declared_response, not_editable, schedule_response

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 
 from noonbell.actions.http import credentials
 from noonbell.actions.http.definition import METHODS
-from noonbell.api.declared import Declared
+from noonbell.api.declared_tasks_view import Declared
 from noonbell.api.models.schedules import ScheduleResponse
 from noonbell.api.paging import ScheduleInPath
 from noonbell.api.schedule_presenter import not_editable, schedule_response
@@ -25,8 +25,8 @@ from noonbell.errors import (
     ScheduleInvalidError,
     ScheduleNotFoundError,
 )
-from noonbell.schedules.records import QuietHoursRecord, Schedule
-from noonbell.web import exchange
+from noonbell.schedules.schedule_records import QuietHoursRecord, Schedule
+from noonbell.web import attempt_view as exchange
 from noonbell.web.rendering import segment
 from noonbell.web.routing import page_router
 from noonbell.web.schedule_fields import DEFAULTS, action_of, fields_of, place_of, typed_of, understood

@@ -11,7 +11,7 @@ from typing import Any, Final
 from fastapi.responses import Response
 
 from noonbell.actions.http.credentials import shown
-from noonbell.api.declared import Declared
+from noonbell.api.declared_tasks_view import Declared
 from noonbell.api.listing import schedule_page
 from noonbell.api.problems import ProblemError
 from noonbell.errors import NoonbellError, ScheduleBusyError, ScheduleInvalidError

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from fastapi.responses import Response
 
-from noonbell.api.declared import Declared
+from noonbell.api.declared_tasks_view import Declared
 from noonbell.api.paging import ScheduleInPath
 from noonbell.core.instants import instant, moment
 from noonbell.errors import ScheduleNotFoundError

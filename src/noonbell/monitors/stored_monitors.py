@@ -26,9 +26,9 @@ import msgspec
 from noonbell.core.records import AT_ONCE, AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError, MonitorNotFoundError, StoreCorruptError
 from noonbell.monitors.alerts import AlertEvent, alerts_of
-from noonbell.monitors.state import Change, Flip, PingKind, PingSchedule, State, deadlines
+from noonbell.monitors.monitor_state import Change, Flip, PingKind, PingSchedule, State, deadlines
 from noonbell.ports import DocumentFilter, Ledger
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 MONITOR: Final = "monitor"
 TOKEN: Final = "monitor_token"  # noqa: S105 - the name of a kind of document

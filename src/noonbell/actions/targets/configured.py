@@ -23,8 +23,8 @@ from noonbell.actions.egress import Egress
 from noonbell.actions.targets.celery_tasks import CeleryTasks
 from noonbell.actions.targets.http_endpoint import HttpEndpoint
 from noonbell.actions.targets.postgres_outbox import PostgresOutbox
-from noonbell.actions.targets.protocol import Target, masked
 from noonbell.actions.targets.redis_stream import RedisStream
+from noonbell.actions.targets.target import Target, masked
 from noonbell.errors import ScheduleInvalidError, SettingsInvalidError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,100}")

@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 
 from noonbell.api.deps import Serving
 from noonbell.core.records import DEFAULT_TEAM
-from noonbell.ledger.reading import declared_tasks
+from noonbell.ledger.ledger_rows import declared_tasks
 from noonbell.ports import Clock, Ledger
 
 _FRESH_SECONDS: Final = 2.0

@@ -25,7 +25,7 @@ from noonbell.actions.http.slots import HttpLimits, HttpSlots
 from noonbell.actions.results import Finished, Prepared
 from noonbell.actions.secrets.masking import Masker
 from noonbell.actions.signatures import Signer
-from noonbell.core.detail import pack
+from noonbell.core.attempt_detail import pack
 from noonbell.core.records import Start, StoredSchedule
 from noonbell.errors import EgressError, HttpJobFailedError, MasterKeyMissingError, SecretError, SigningKeyError
 from noonbell.ports import Clock

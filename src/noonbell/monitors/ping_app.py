@@ -25,9 +25,9 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
 from noonbell.errors import DocumentConflictError, MonitorInvalidError, PingUnknownError, StoreError, describe_error
+from noonbell.monitors.monitor_state import PingKind
 from noonbell.monitors.monitors import LONGEST_BODY, Monitors
 from noonbell.monitors.rates import PingLimits, PingRates
-from noonbell.monitors.state import PingKind
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -38,7 +38,7 @@ import msgspec
 
 from noonbell.cron import DstPolicy
 from noonbell.timing import IntervalTiming, Timing, cron_timing, parse_interval
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 Status = Literal["new", "up", "late", "down", "paused"]
 PingKind = Literal["start", "success", "fail", "log"]

@@ -8,14 +8,14 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from noonbell.core.detail import unpack
+from noonbell.core.attempt_detail import unpack
 from noonbell.core.ids import schedule_of
 from noonbell.core.instants import moment, moment_or_none
 from noonbell.core.records import Attempt as StoredAttempt
 from noonbell.core.records import DeadLetter, QuietHoursPolicy, StoredSchedule, shown_cause
 from noonbell.core.turns import definition_of, terms_of
 from noonbell.errors import ScheduleInvalidError
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, quote_plus, unquote
 
-from noonbell.actions.secrets.records import SHORTEST_VALUE
+from noonbell.actions.secrets.secret_records import SHORTEST_VALUE
 
 # A longer value is looked for sign by sign in pieces of this length, so that a form is not too long to be compiled.
 _PIECE: Final = 256

@@ -18,7 +18,7 @@ from noonbell.ports import Clock, Ledger, ScheduleFilter
 from noonbell.schedules import arguments
 from noonbell.schedules.history import Run, RunHistory, ended_run, live_run
 from noonbell.schedules.occurrences import decided_newest, upcoming
-from noonbell.schedules.records import (
+from noonbell.schedules.schedule_records import (
     Occurrence,
     Page,
     QuietHoursRecord,

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from noonbell.actions.secrets.records import SealedKind, SealedSecret
+from noonbell.actions.secrets.secret_records import SealedKind, SealedSecret
 from noonbell.core.records import AuditEvent, Document, DocumentWrite
 from noonbell.errors import DocumentConflictError
 from noonbell.ports import DocumentFilter, Ledger

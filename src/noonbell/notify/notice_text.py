@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from noonbell.core.instants import moment
+from noonbell.notify.channel_limits import Held
 from noonbell.notify.current import States
-from noonbell.notify.limits import Held
-from noonbell.notify.records import Event, Notice
+from noonbell.notify.notice_records import Event, Notice
 
 FIELDS: Final = (
     "name", "event", "subject", "subject_id", "team", "tags", "run_id", "scheduled_for", "started_at", "ended_at",

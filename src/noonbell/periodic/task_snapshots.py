@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from noonbell.core.instants import moment
-from noonbell.declarative.state import StoredTask
+from noonbell.declarative.task_state import StoredTask
 
 ModeHint = Literal["cron", "retry", "idle"]
 

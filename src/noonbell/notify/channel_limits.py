@@ -21,7 +21,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from noonbell.notify.records import Event, Notice, Subject
+from noonbell.notify.notice_records import Event, Notice, Subject
 
 MINUTE: Final = 60_000_000
 # More subjects than this are counted together.

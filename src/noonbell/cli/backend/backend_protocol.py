@@ -11,17 +11,17 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 from noonbell.access import ApiKey
-from noonbell.actions.secrets.records import SecretFacts
 from noonbell.actions.secrets.repository import Rotation
+from noonbell.actions.secrets.secret_records import SecretFacts
 from noonbell.actions.signatures import SigningKey
 from noonbell.ledger import Answer, Report
 from noonbell.monitors import Monitor
-from noonbell.monitors.records import FlipRecord, MonitorPage, Ping
-from noonbell.notify.records import Channel, ChannelPage, Rule, RulePage
+from noonbell.monitors.monitor_records import FlipRecord, MonitorPage, Ping
+from noonbell.notify.notice_records import Channel, ChannelPage, Rule, RulePage
 from noonbell.planning import Item, ScheduleFile
 from noonbell.schedules.history import Run
-from noonbell.schedules.live import LiveEvent
-from noonbell.schedules.records import Page, QuietHoursRecord, Schedule, Upcoming
+from noonbell.schedules.live_changes import LiveEvent
+from noonbell.schedules.schedule_records import Page, QuietHoursRecord, Schedule, Upcoming
 from noonbell.schedules.statistics import Statistics
 
 

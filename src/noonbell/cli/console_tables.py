@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from noonbell.cli.cli_errors import printable
-from noonbell.cli.instants import span_text
+from noonbell.cli.typed_times import span_text
 
 _UNBOUNDED: Final = 10_000
 STATES: Final = {

@@ -15,7 +15,7 @@ import tzlocal
 from noonbell.cli.cli_errors import CliError
 from noonbell.cron import zone_of
 from noonbell.errors import LanguageError
-from noonbell.language.times import read_time
+from noonbell.language.time_phrases import read_time
 from noonbell.timing.zone_names import near_zones
 
 _FORM = (

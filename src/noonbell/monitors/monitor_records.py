@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from noonbell.monitors.state import PingKind, Status
+from noonbell.monitors.monitor_state import PingKind, Status
 
 
 class OpenRun(msgspec.Struct, frozen=True):

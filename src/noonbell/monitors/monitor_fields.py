@@ -15,9 +15,9 @@ import msgspec
 
 from noonbell.cron import DstPolicy, translate
 from noonbell.errors import MonitorInvalidError, NoonbellError
-from noonbell.monitors.state import PingKind, PingSchedule
+from noonbell.monitors.monitor_state import PingKind, PingSchedule
 from noonbell.timing import parse_interval
-from noonbell.timing.protocol import SECOND
+from noonbell.timing.timing_protocol import SECOND
 
 DEFAULT_GRACE_SECONDS: Final = 300
 LONGEST_SECONDS: Final = 366 * 86_400

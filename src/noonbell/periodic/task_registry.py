@@ -16,7 +16,7 @@ from noonbell.core.terms import declared_terms
 from noonbell.declarative.host_zone import HostZone, zone_named
 from noonbell.declarative.override import plan
 from noonbell.declarative.registrations import Registration
-from noonbell.declarative.state import StoredTask, read_stored
+from noonbell.declarative.task_state import StoredTask, read_stored
 from noonbell.engine import DeclaredJobs, Engine, Task
 from noonbell.periodic.store_lease import StoreLease
 from noonbell.ports import Clock

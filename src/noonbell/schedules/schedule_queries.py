@@ -11,10 +11,18 @@ from noonbell.errors import ScheduleNotFoundError
 from noonbell.ports import AuditFilter, Clock, Ledger, ScheduleFilter
 from noonbell.schedules import arguments, audits
 from noonbell.schedules.arguments import Order
-from noonbell.schedules.detail import Details
 from noonbell.schedules.occurrences import decided, decided_newest, upcoming
-from noonbell.schedules.records import Audited, Occurrence, Page, Schedule, Upcoming, page_size, schedule_record
 from noonbell.schedules.run_warnings import RunWarnings
+from noonbell.schedules.schedule_detail import Details
+from noonbell.schedules.schedule_records import (
+    Audited,
+    Occurrence,
+    Page,
+    Schedule,
+    Upcoming,
+    page_size,
+    schedule_record,
+)
 
 _DAY: Final = timedelta(days=1) // timedelta(microseconds=1)
 
