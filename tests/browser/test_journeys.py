@@ -98,7 +98,7 @@ def test_a_failing_job_and_its_alert(page: Page, site: Site) -> None:
     page.get_by_label("Address").fill(site.at("/hook"))
     page.get_by_role("button", name="Make the channel").click()
     page.get_by_role("button", name="Test", exact=True).click()
-    expect(page.get_by_role("status")).to_contain_text("was taken")
+    expect(page.get_by_role("status")).to_contain_text("was delivered")
     assert "test" in site.call(site.target.wait_for("/hook")).lower()
 
     page.get_by_role("link", name="New rule").first.click()

@@ -80,7 +80,7 @@ async def test_an_occurrence_does_not_wait_for_the_spacing_of_a_retry(stage: Sta
 
 async def test_retries_come_behind_all_that_is_due(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where more is due than one look takes: the looks that take the rest come before the retries."""
-    monkeypatch.setattr("noonbell.engine.declared.BATCH", 3)
+    monkeypatch.setattr("noonbell.engine.declared_jobs.BATCH", 3)
     order: list[str] = []
 
     def task(name: str) -> Any:

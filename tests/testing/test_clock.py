@@ -68,7 +68,7 @@ async def test_advance_lets_long_chains_of_callbacks_end(clock: ManualClock) -> 
 
 
 async def test_a_loop_that_never_rests_is_told(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noonbell.testing.clock._MOST_ROUNDS", 1000)
+    monkeypatch.setattr("noonbell.testing.manual_clock._MOST_ROUNDS", 1000)
 
     loop = asyncio.get_running_loop()
     stopped = False

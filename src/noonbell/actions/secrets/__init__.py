@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TEAM", "KeyRing", "Masker", "SecretFacts", "Secrets", "find_keys", "read_keys"]
 
 _HOMES: Final = {
-    "DEFAULT_TEAM": "records",
+    "DEFAULT_TEAM": "secret_records",
     "KeyRing": "keys",
     "Masker": "masking",
-    "SecretFacts": "records",
+    "SecretFacts": "secret_records",
     "Secrets": "secrets",
     "find_keys": "keys",
     "read_keys": "keys",
