@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -138,14 +138,14 @@ class Executor:
     def _launch_portion(self) -> None:
         rest = self._rest
         try:
-            self._create_tasks([rest.popleft() for _ in range(min(PORTION, len(rest)))])
+            self._create_tasks(rest.popleft() for _ in range(min(PORTION, len(rest))))
         finally:
             if rest:
                 asyncio.get_running_loop().call_soon(self._launch_portion)
             else:
                 self._launched.set()
 
-    def _create_tasks(self, jobs: Sequence[Job[Any]]) -> None:
+    def _create_tasks(self, jobs: Iterable[Job[Any]]) -> None:
         create_task, tasks, contained = asyncio.get_running_loop().create_task, self._coroutines, is_contained()
         for job in jobs:
             job.task = create_task(self._execute(job, contained=contained), name=job.name)
@@ -161,7 +161,7 @@ class Executor:
         start.started_at = now
         # What could not start earlier is not late: nothing was up, or the run before it had not ended.
         due_at = work.due_at(job)
-        late_us = now - (max(self.up_since, due_at))
+        late_us = now - max(self.up_since, due_at)
         lateness = metrics.recovery if start.cause == "orphan" else metrics.start_lateness
         lateness.observe(late_us / 1_000_000 if late_us > 0 else 0.0, job.name)
         work.started(job, now)

@@ -141,7 +141,7 @@ class Poll:
         self._is_late: bool | None = None
 
     def is_late(self) -> bool:
-        """The same for all schedules, as it was when the first of them was locked."""
+        """Return whether the poll came too late: the same for all schedules, as of when the first one was locked."""
         if self._is_late is None:
             self._is_late = self._clock() >= self._latest
         self.kept += self._is_late
